@@ -8,12 +8,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
-import numpy as np
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.errors import ExportError
-from bert_export.fusion import add_padding_branch
 from bert_export.graph_files import save_graph
 from bert_export.kernel_functions import BF16_FUNCTIONS
 from bert_export.onnx_graph import (
@@ -26,10 +23,10 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_export.outline_embeddings import embedding_function
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.quantization import expected_projections
 from bert_export.quantization.embeddings import MIN_ELEMENTS
-from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
+from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, check_finite, finish_variant, measure_drift
 from bert_export.vocabulary_pooling import vocabulary_function
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN, has_bf16_kernels
 
@@ -51,24 +48,22 @@ def build_bf16(context: BuildContext, fp32: Fp32Variant) -> BuiltVariant:
     """
     probe = context.probe
     context.progress("converting to bf16")
-    branched, branches = add_padding_branch(fp32.graph, fp32.fusions)
-    outlined, _ = outline_kernels(branched)
-    calls = convert_to_bf16(outlined)
+    lowered = lower_for_cpu(fp32.graph, fp32.fusions)
+    calls = convert_to_bf16(lowered.graph)
     projections = sum(count for name, count in calls.items() if name.startswith("Bf16Linear"))
     expected = expected_projections(context.torch_model.config, fp32.fusions)
     counts = check_counts({"bf16_matmul": projections}, {"bf16_matmul": expected}, [])
-    files = save_graph(outlined, context.folder, "bf16")
+    files = save_graph(lowered.graph, context.folder, "bf16")
     context.progress(f"measuring bf16 drift on {len(probe.texts)} texts")
     runtime_model = context.open_runtime_model(context.folder / files.model.file)
     outputs = runtime_model.outputs(probe.texts)
-    if not all(np.isfinite(output.flat).all() for output in outputs):
-        raise ExportError("the bf16 graph's outputs are not all finite; export with --precision fp32")
+    check_finite(outputs, "bf16")
     drift = measure_drift(runtime_model.task, outputs, fp32.outputs)
     return finish_variant(
         context, runtime_model, outputs, files,
         tolerance=max(1e-4, _SELF_TEST_SHARE * drift["max_abs_difference"]),
         precision="bf16", target="cpu", opset=OPSET, instruction_set="bf16",
-        fusions={**branches, **counts}, functions=calls, drift=drift,
+        fusions={**lowered.fusions, **counts}, functions=calls, drift=drift,
         evaluated_on="" if has_bf16_kernels() else _EVALUATED_IN_FP32,
     )  # fmt: skip
 

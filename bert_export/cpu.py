@@ -2,22 +2,28 @@
 
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from bert_export.attention_graph import add_attention_outputs
 from bert_export.capture import OPSET, capture
-from bert_export.errors import ExportError
 from bert_export.flops import int8_flops_share
-from bert_export.fusion import FusionCounts, add_padding_branch, fuse
+from bert_export.fusion import FusionCounts, fuse
 from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph, save_graphs
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import check_parity
 from bert_export.progress import throttled_steps
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_export.repetitive_texts import repetitive_batches
-from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, Probe, finish_variant, measure_drift
+from bert_export.variants import (
+    BuildContext,
+    BuiltVariant,
+    Fp32Variant,
+    Probe,
+    check_finite,
+    finish_variant,
+    measure_drift,
+)
 
 __all__ = ["build_fp32", "build_int8", "capture_fused"]
 
@@ -55,9 +61,8 @@ def build_fp32(context: BuildContext, graph: ir.Model, fusions: FusionCounts) ->
     torch_model = context.torch_model
     if torch_model.config.token_pruning is not None:
         fusions = prune_tokens(graph, torch_model.config.token_pruning, fusions)
-    branched, branches = add_padding_branch(graph, fusions)
-    outlined, calls = outline_kernels(branched)
-    graphs = {"fp32": outlined}
+    lowered = lower_for_cpu(graph, fusions)
+    graphs = {"fp32": lowered.graph}
     if context.attention:  # saved together, since they share one file of weights
         graphs["attention"] = add_attention_outputs(graph, torch_model.config)
     saved = save_graphs(graphs, context.folder)
@@ -67,7 +72,7 @@ def build_fp32(context: BuildContext, graph: ir.Model, fusions: FusionCounts) ->
     parity = check_parity(torch_model, runtime_model.session.run, context.max_tokens)
     built = finish_variant(
         context, runtime_model, runtime_model.outputs(context.probe.texts), files, tolerance=parity["tolerance"],
-        precision="fp32", target="cpu", opset=OPSET, fusions=branches, functions=calls, parity=parity,
+        precision="fp32", target="cpu", opset=OPSET, fusions=lowered.fusions, functions=lowered.calls, parity=parity,
     )  # fmt: skip
     return Fp32Variant(built.variant, built.runtime_model, built.outputs, graph, fusions, saved.get("attention"))
 
@@ -96,20 +101,18 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     expected = expected_projections(context.torch_model.config, fp32.fusions)
     on_weight = throttled_steps(context.progress, "quantizing to INT8")
     counts, recipe = quantize(graph, expected, activations, weight_bits=weight_bits, on_step=on_weight)
-    branched, branches = add_padding_branch(graph, fp32.fusions)
-    outlined, calls = outline_kernels(branched)
-    files = save_graph(outlined, context.folder, "int8")
+    lowered = lower_for_cpu(graph, fp32.fusions)
+    files = save_graph(lowered.graph, context.folder, "int8")
     context.progress(f"measuring INT8 drift on {len(probe.texts)} texts")
     runtime_model = context.open_runtime_model(context.folder / files.model.file, int8=True)
     outputs = runtime_model.outputs(probe.texts)
-    if not all(np.isfinite(output.flat).all() for output in outputs):
-        raise ExportError("the INT8 graph's outputs are not all finite; export with --precision fp32")
+    check_finite(outputs, "INT8")
     drift = measure_drift(runtime_model.task, outputs, fp32.outputs)
     return finish_variant(
         context, runtime_model, outputs, files,
         tolerance=max(1e-4, _INT8_SELF_TEST_SHARE * drift["max_abs_difference"]),
         precision="int8", target="cpu", opset=OPSET, instruction_set="vnni" if weight_bits == 8 else None,
-        fusions={**branches, **counts}, functions=calls,
+        fusions={**lowered.fusions, **counts}, functions=lowered.calls,
         int8_flops_share=round(int8_flops_share(graph), 4), drift=drift,
         quantization=recipe | _quantization_inputs(probe, sum(int(batch.attention_mask.sum()) for batch in batches)),
     )  # fmt: skip

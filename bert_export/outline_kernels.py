@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from bert_export.function_calls import call_function
+from bert_export.fusion import add_padding_branch
 from bert_export.fusion.prune_tokens import key_mask
 from bert_export.fusion.rotary import rotary_source
 from bert_export.kernel_functions import FUNCTIONS
 from bert_export.onnx_graph import (
+    FusionCounts,
     NoMatch,
     add_initializer,
     as_linear,
@@ -35,7 +38,36 @@ from bert_export.pruning_function import KEEP_TOKENS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["outline_kernels"]
+__all__ = ["LoweredGraph", "lower_for_cpu", "outline_kernels"]
+
+
+class LoweredGraph(NamedTuple):
+    """A graph as it runs on the CPU."""
+
+    graph: ir.Model
+    fusions: FusionCounts
+    """The fusions of the graph that it was made from, with the number of branches for batches without padding."""
+    calls: Mapping[str, int]
+    """The number of calls of each function that has native kernels."""
+
+
+def lower_for_cpu(graph: ir.Model, fusions: FusionCounts) -> LoweredGraph:
+    """Add the branches for batches without padding, then outline the functions that have native kernels.
+
+    Args:
+        graph: A fused graph, in FP32 or INT8; it is not changed.
+        fusions: Its fusions.
+
+    Returns:
+        A copy of the graph, which shares its weights, and the counts.
+
+    Raises:
+        FusionError: The number of branches is not what `fusions` demands, or local attention stays as attention with a
+            mask of queries × keys.
+    """
+    branched, branches = add_padding_branch(graph, fusions)
+    outlined, calls = outline_kernels(branched)
+    return LoweredGraph(outlined, branches, calls)
 
 
 def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import onnx_ir as ir
 
 from bert_export.errors import ExportError
-from bert_export.fusion import FusionCounts, add_padding_branch
+from bert_export.fusion import FusionCounts
 from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph
 from bert_export.labelled_data import LabelledData, LabelledFile
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.paired_bootstrap import is_within, paired_drop
 from bert_export.variants import BuildContext, measure_drift
 from bert_models import EncoderConfig
@@ -114,10 +114,8 @@ def choose_schedule(
 
 def graph_outputs(context: BuildContext, graph: ir.Model, fusions: FusionCounts) -> list[Outputs]:
     """Return the outputs of a fused FP32 graph on the probe's texts."""
-    branched, _ = add_padding_branch(graph, fusions)
-    outlined, _ = outline_kernels(branched)
     with tempfile.TemporaryDirectory() as folder:
-        files = save_graph(outlined, Path(folder), "fp32")
+        files = save_graph(lower_for_cpu(graph, fusions).graph, Path(folder), "fp32")
         return context.open_runtime_model(Path(folder) / files.model.file).outputs(context.probe.texts)
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
 import onnx_ir as ir
 
 from bert_export.calibration_texts import CalibrationTexts
+from bert_export.errors import ExportError
 from bert_export.graph_files import GraphFiles
 from bert_export.onnx_graph import FusionCounts
 from bert_models import TaskModel
@@ -24,7 +26,16 @@ from bert_runtime.tasks import Outputs, Task, max_abs_difference
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.verification import self_test_values
 
-__all__ = ["BuildContext", "BuiltVariant", "Fp32Variant", "Probe", "finish_variant", "measure_drift", "self_test_of"]
+__all__ = [
+    "BuildContext",
+    "BuiltVariant",
+    "Fp32Variant",
+    "Probe",
+    "check_finite",
+    "finish_variant",
+    "measure_drift",
+    "self_test_of",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +103,16 @@ class Fp32Variant(BuiltVariant):
     """The fusions of `graph`."""
     attention_files: GraphFiles | None = None
     """The graph with attention probabilities, which shares the weights' file; `None` where none was asked for."""
+
+
+def check_finite(outputs: Sequence[Outputs], precision: str) -> None:
+    """Check a graph's outputs on the probe's texts.
+
+    Raises:
+        ExportError: A number among them is not finite.
+    """
+    if not all(np.isfinite(output.flat).all() for output in outputs):
+        raise ExportError(f"the {precision} graph's outputs are not all finite; export with --precision fp32")
 
 
 def measure_drift(task: Task, outputs: Sequence[Outputs], fp32: Sequence[Outputs]) -> dict[str, float]:

@@ -6,10 +6,10 @@ import torch
 
 from bert_export.capture import capture
 from bert_export.compression.candidates import Shape
-from bert_export.fusion import add_padding_branch, fuse
+from bert_export.fusion import fuse
 from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.quantization import choose_weight_bits, expected_projections, measure_activations, quantize
 from bert_models import TaskModel
 from bert_models.compression import keep_layers, keep_neurons
@@ -48,8 +48,6 @@ def open_int8_graph(model: TaskModel, tokenizer: TextTokenizer, batches: list[Ba
     activations = measure_activations(graph, batches, _HEADROOM)
     expected = expected_projections(model.config, fusions)
     quantize(graph, expected, activations, weight_bits=choose_weight_bits(model.config, None))
-    branched, _ = add_padding_branch(graph, fusions)
-    outlined, _ = outline_kernels(branched)
-    files = save_graph(outlined, folder, "int8")
+    files = save_graph(lower_for_cpu(graph, fusions).graph, folder, "int8")
     session = Session(folder / files.model.file, model.task.output, available_cores(), int8=True)
     return Model(model.runtime_task(), tokenizer, session)

@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from bert_export.bf16 import convert_to_bf16
-from bert_export.fusion import add_padding_branch, fuse
-from bert_export.outline_kernels import outline_kernels
+from bert_export.fusion import fuse
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import probe_batches, reference_outputs
 from bert_models import EncoderConfig
 from bert_runtime.cpu.session import Session
@@ -38,7 +38,7 @@ def test_bf16_functions_are_called_and_close_to_fp32(
     if config == MODERN:
         skip_where_queries_without_keys_differ()
     model, graph = toy_model(MEAN, config), captured(MEAN, config)
-    graph = outline_kernels(add_padding_branch(graph, fuse(graph, config, MEAN))[0])[0]
+    graph = lower_for_cpu(graph, fuse(graph, config, MEAN)).graph
     assert convert_to_bf16(graph) == expected
     ir.save(graph, path := tmp_path / "bf16.onnx")
     runs = [Session(path, MEAN.output, 1, kernels=kernels).run for kernels in (True, False)]

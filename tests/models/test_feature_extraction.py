@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bert_export.capture import capture
-from bert_export.fusion import add_padding_branch, fuse
+from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import choose_weight_bits, expected_projections, quantize
 from bert_models import TaskModel, load_model, open_checkpoint
@@ -71,15 +71,12 @@ def int8_graph(model: TaskModel, graph: ir.Model, folder: Path) -> Session:
     """Quantize a fused graph in place, and open it."""
     bits = choose_weight_bits(model.config, None)
     fusions = fuse(graph, model.config, model.task)
-    check_parity(model, graph_runner(finished(graph, fusions), folder / "fp32.onnx"), model.config.max_tokens)
+    check_parity(
+        model, graph_runner(lower_for_cpu(graph, fusions).graph, folder / "fp32.onnx"), model.config.max_tokens
+    )
     quantize(graph, expected_projections(model.config, fusions), probed_activations(model, graph), weight_bits=bits)
-    ir.save(finished(graph, fusions), folder / "int8.onnx")
+    ir.save(lower_for_cpu(graph, fusions).graph, folder / "int8.onnx")
     return Session(folder / "int8.onnx", model.task.output, threads=1, int8=True)
-
-
-def finished(graph: ir.Model, fusions: dict[str, dict[str, int]]) -> ir.Model:
-    """Return the graph as bundles have it, with calls of native kernels."""
-    return outline_kernels(add_padding_branch(graph, fusions)[0])[0]
 
 
 FAST = ("bert", "modernbert")

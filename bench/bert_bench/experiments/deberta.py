@@ -27,8 +27,8 @@ from bert_bench.errors import BenchError
 from bert_bench.experiments.harness import open_in_onnxruntime, path_option, time_full_batch, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.capture import capture
-from bert_export.fusion import add_padding_branch, fuse
-from bert_export.outline_kernels import outline_kernels
+from bert_export.fusion import fuse
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import probe_batches
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_models import FAMILIES, TaskModel
@@ -116,8 +116,7 @@ def _bert_export_engines(model: TaskModel, folder: Path) -> Iterator[tuple[str, 
     quantize(int8, expected_projections(model.config, counts), measure_activations(graph, batches))
     for name, variant in (("FP32", graph), ("INT8", int8)):
         path = folder / f"ours.{name}.onnx"
-        outlined = outline_kernels(add_padding_branch(variant, counts)[0])[0]
-        ir.save(outlined, path, external_data=f"{path.name}.data")
+        ir.save(lower_for_cpu(variant, counts).graph, path, external_data=f"{path.name}.data")
         session = Session(path, model.task.output, available_cores(), int8=name == "INT8")
         yield f"bert-export {name}", session.run
 

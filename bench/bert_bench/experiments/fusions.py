@@ -26,7 +26,7 @@ from bert_export.fusion.attention import fuse_attention
 from bert_export.fusion.first_token_only import fuse_first_token_only
 from bert_export.fusion.merge_qkv import merge_qkv
 from bert_export.onnx_graph import operators, tidy
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.quantization import expected_projections, measure_activations, quantize, quantize_dynamic
 from bert_models import Checkpoint, TaskModel, load_model, open_checkpoint
 from bert_runtime.cpu.native_kernels import kernel_names
@@ -80,7 +80,7 @@ def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel)
     graph = capture(model)
     counts = fuse(graph, source.config, task)
     if kernel_names():
-        yield "the same in FP32 with native kernels", outline_kernels(add_padding_branch(graph, counts)[0])[0]
+        yield "the same in FP32 with native kernels", lower_for_cpu(graph, counts).graph
     expected = expected_projections(source.config, counts)
     dynamic = graph.clone()
     quantize_dynamic(dynamic, expected)
@@ -89,10 +89,9 @@ def _fused_stages(source: Checkpoint, task: SentenceEmbedding, model: TaskModel)
     texts = built_in_calibration(task, tokenizer)
     quantize(graph, expected, measure_activations(graph, texts.batches(task, tokenizer), texts.headroom))
     yield "+ INT8 with calibration: QuantizeLinear, MatMulIntegerToFloat", graph
-    branched, _ = add_padding_branch(graph, counts)
-    yield "+ INT8 with a branch for batches without padding", branched
+    yield "+ INT8 with a branch for batches without padding", add_padding_branch(graph, counts)[0]
     if kernel_names():
-        yield "+ INT8 with native kernels", outline_kernels(branched)[0]
+        yield "+ INT8 with native kernels", lower_for_cpu(graph, counts).graph
 
 
 def results_table(result: Path) -> str:

@@ -25,8 +25,8 @@ from bert_bench.experiments.harness import path_option, time_full_batch, write_r
 from bert_bench.experiments.modernbert_peers import Engine, open_peers
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.capture import capture
-from bert_export.fusion import add_padding_branch, fuse
-from bert_export.outline_kernels import outline_kernels
+from bert_export.fusion import fuse
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import probe_batches
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_models import FAMILIES, EncoderConfig, TaskModel
@@ -69,15 +69,15 @@ def _build(config: EncoderConfig, folder: Path) -> dict[str, Path]:
     model = TaskModel(config, SentenceEmbedding(dimensions=config.hidden_size)).eval()
     graph = capture(model)
     fusions = fuse(graph, config, model.task)
-    _save(add_padding_branch(graph, fusions)[0], paths["fp32"])
+    _save(lower_for_cpu(graph, fusions).graph, paths["fp32"])
     batches = [*probe_batches(model, _CALIBRATION_TOKENS).values()]
     quantize(graph, expected_projections(config, fusions), measure_activations(graph, batches, headroom=1.3))
-    _save(add_padding_branch(graph, fusions)[0], paths["int8"])
+    _save(lower_for_cpu(graph, fusions).graph, paths["int8"])
     return paths
 
 
 def _save(graph: ir.Model, path: Path) -> None:
-    ir.save(outline_kernels(graph)[0], path, external_data=f"{path.name}.data")
+    ir.save(graph, path, external_data=f"{path.name}.data")
 
 
 def _peak_mib(path: Path, precision: str, *, kernels: bool = True, tokens: int = _LONG) -> int:

@@ -15,7 +15,7 @@ from bert_export.fusion import FusionCounts, add_padding_branch, fuse
 from bert_export.fusion.prune_tokens import prune_tokens
 from bert_export.graph_files import save_graph
 from bert_export.onnx_graph import operators, scope
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, measure_activations, quantize
 from bert_models import FAMILIES, EncoderConfig, TaskModel
@@ -51,10 +51,8 @@ def _pruned() -> tuple[TaskModel, ir.Model, FusionCounts]:
 def _session(
     graph: ir.Model, counts: FusionCounts, folder: Path, *, outline: bool = True, int8: bool = False
 ) -> Session:
-    branched, _ = add_padding_branch(graph, counts)
-    if outline:
-        branched, _ = outline_kernels(branched)
-    files = save_graph(branched, folder, "toy")
+    finished = lower_for_cpu(graph, counts).graph if outline else add_padding_branch(graph, counts)[0]
+    files = save_graph(finished, folder, "toy")
     return Session(folder / files.model.file, CLASSIFIER.output, 1, int8=int8, kernels=outline)
 
 
@@ -120,7 +118,7 @@ def test_int8_quantizes_in_attention_and_stays_close(tmp_path: Path) -> None:
     activations = measure_activations(graph, batches, 1.3)
     quantized = graph.clone()
     quantize(quantized, expected_projections(PRUNED, counts), activations)
-    _, calls = outline_kernels(add_padding_branch(quantized, counts)[0])
+    calls = lower_for_cpu(quantized, counts).calls
     assert (calls["QuantizedAttention"], calls["KeepTokens"]) == (2, 2)
     session = _session(quantized, counts, tmp_path, int8=True)
     unpadded = probe_batches(model, 24)["right-padded"]

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 
 from bert_export.errors import ExportError, FusionError
-from bert_export.fusion import add_padding_branch, fuse
+from bert_export.fusion import fuse
 from bert_export.fusion.rotary import match_rotary
 from bert_export.onnx_graph import NoMatch, operators
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import check_parity
 from bert_export.targets import check_gpu_targets, plan_variants
 from bert_models import FAMILIES, TaskModel
@@ -60,9 +60,7 @@ def test_no_tensor_of_queries_and_keys_in_local_layers(modern: tuple[TaskModel, 
     skip_where_queries_without_keys_differ()
     """ONNX Runtime, without native kernels, is asked for every value of the graph that it runs."""
     model, graph = modern[0], modern[1].clone()
-    branched = add_padding_branch(graph, fuse(graph, MODERN, model.task))[0]
-    outlined, _ = outline_kernels(branched)
-    ir.save(outlined, tmp_path / "model.onnx")
+    ir.save(lower_for_cpu(graph, fuse(graph, MODERN, model.task)).graph, tmp_path / "model.onnx")
     check_parity(model, Session(tmp_path / "model.onnx", model.task.output, 1, kernels=False).run, MODERN.max_tokens)
     tokens = 57
     shapes = run_shapes(tmp_path / "model.onnx", tokens)

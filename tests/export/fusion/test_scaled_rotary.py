@@ -7,9 +7,9 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from bert_export.fusion import add_padding_branch, fuse
+from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators
-from bert_export.outline_kernels import outline_kernels
+from bert_export.outline_kernels import lower_for_cpu
 from bert_export.parity import check_parity, reference_outputs
 from bert_export.quantization import expected_projections, quantize
 from bert_models import FAMILIES, EncoderConfig
@@ -47,7 +47,7 @@ def test_graphs_equal_the_model_at_every_length(config: EncoderConfig, task: Tas
     model, graph = toy_model(task, config), captured(task, config)
     fusions = fuse(graph, config, task)
     check_parity(model, graph_runner(graph, tmp_path / "fused.onnx"), config.max_tokens)
-    outlined, counts = outline_kernels(add_padding_branch(graph, fusions)[0])
+    outlined, _, counts = lower_for_cpu(graph, fusions)
     assert counts["RotaryAttention"] == 3 - int(task is CLASSIFIER)
     assert counts["LinearGatedGelu" if config is GTE else "LinearGatedSilu"] == 3
     ir.save(outlined, tmp_path / "outlined.onnx")
@@ -72,7 +72,7 @@ def test_int8(config: EncoderConfig, tmp_path: Path) -> None:
     projections = expected_projections(config, fusions)
     assert projections == 4 * config.num_layers
     quantize(graph, projections, probed_activations(model, graph))
-    graph, counts = outline_kernels(add_padding_branch(graph, fusions)[0])
+    graph, _, counts = lower_for_cpu(graph, fusions)
     assert counts["QuantizedLinearGatedGelu" if config is GTE else "QuantizedLinearGatedSilu"] == 3
     assert counts["QuantizedRotaryAttention"] == 3
     ir.save(graph, tmp_path / "int8.onnx")
