@@ -20,15 +20,14 @@ from bert_export.onnx_graph import (
     tidy,
 )
 from bert_export.progress import StepCallback, no_progress
+from bert_export.quantization.calibrated_weight import quantize_for_inputs
 from bert_export.quantization.calibration import Activations
 from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.quantization.outlier_splitting import feed_forward_blocks, split_outlier_channels
 from bert_export.quantization.projections import SharedWeight, encoder_linears, shared_weights
-from bert_export.quantization.ranges import fake_quantize, quantization_parameters
 from bert_export.quantization.smoothing import SMOOTHING, fold_into_gated, fold_into_values, smooth
 from bert_export.quantization.smoothing_strength import choose_strength
 from bert_export.quantization.vocabulary import quantize_vocabulary_pooling
-from bert_export.quantization.weights import gptq_quantize
 
 __all__ = ["quantize"]
 
@@ -102,22 +101,13 @@ def quantize(
 def _replace(projection: SharedWeight, bits: int) -> None:
     """Replace MatMul and Add by an INT8 matmul, whose weight is rounded for the inputs as they are quantized."""
     graph = graph_of(projection.linears[0].matmul)
-    parameters = [quantization_parameters(inputs) for inputs in projection.inputs]
-    inputs = np.concatenate(
-        [
-            fake_quantize(inputs.samples, scale, zero_point)
-            for inputs, (scale, zero_point) in zip(projection.inputs, parameters, strict=True)
-        ]
-    )
-    quantized, scales = gptq_quantize(projection.weight, inputs, bits)
-    # Rounding errors that do not average out shift the outputs by a constant, for which the bias compensates.
-    shift = projection.samples.mean(axis=0) @ projection.weight - inputs.mean(axis=0) @ (quantized * scales)
-    name = projection.linears[0].weight.name
+    weight = quantize_for_inputs(projection.weight, projection.inputs, bits)
+    name, bias = projection.linears[0].weight.name, projection.bias + weight.bias_shift
     constants = [
         add_initializer(graph, f"{name}.{part}", array)
-        for part, array in (("int8", quantized), ("scale", scales), ("bias", projection.bias + shift))
+        for part, array in (("int8", weight.quantized), ("scale", weight.scales), ("bias", bias))
     ]
-    for linear, (scale, zero_point) in zip(projection.linears, parameters, strict=True):
+    for linear, (scale, zero_point) in zip(projection.linears, weight.input_parameters, strict=True):
         _insert(linear.matmul, linear.output, constants, scale, zero_point)
 
 

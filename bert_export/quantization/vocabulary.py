@@ -10,9 +10,8 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.onnx_graph import add_initializer, constant, insert_before, operators, replace_value
+from bert_export.quantization.calibrated_weight import quantize_for_inputs
 from bert_export.quantization.calibration import Activations
-from bert_export.quantization.ranges import fake_quantize, quantization_parameters
-from bert_export.quantization.weights import gptq_quantize
 from bert_export.vocabulary_pooling import FLOAT_POOLING_FUNCTIONS, vocabulary_function
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
@@ -46,20 +45,16 @@ def _quantize(graph: ir.Model, call: ir.Node, inputs: Activations | None, bits: 
     assert x is not None
     assert embedding is not None
     assert inputs is not None
-    scale, zero_point = quantization_parameters(inputs)
-    weight = np.ascontiguousarray(constant(embedding).T)
-    rounded = fake_quantize(inputs.samples, scale, zero_point)
-    quantized, scales = gptq_quantize(weight, rounded, bits)
-    # Rounding errors that do not average out shift the scores by a constant, for which the bias compensates.
-    shift = inputs.samples.mean(axis=0) @ weight - rounded.mean(axis=0) @ (quantized * scales)
+    weight = quantize_for_inputs(np.ascontiguousarray(constant(embedding).T), [inputs], bits)
+    ((scale, zero_point),) = weight.input_parameters
     int8_weight, weight_scales, x_scale, x_zero_point, shifted_bias = (
         add_initializer(graph.graph, f"vocabulary.{name}", np.asarray(array))
         for name, array in (
-            ("int8", quantized),
-            ("scale", scales),
+            ("int8", weight.quantized),
+            ("scale", weight.scales),
             ("input_scale", scale),
             ("input_zero_point", zero_point),
-            ("bias", constant(bias) + shift),
+            ("bias", constant(bias) + weight.bias_shift),
         )
     )
     like_uint8 = ir.Value(type=ir.TensorType(ir.DataType.UINT8), shape=x.shape)

@@ -19,7 +19,7 @@ from bert_export import variants
 from bert_export.calibration_texts import reference_texts
 from bert_export.cli.export import _STAGES_S
 from bert_export.errors import ParityError
-from bert_export.quantization import static
+from bert_export.quantization import calibrated_weight
 from bert_export.variants import BuildContext
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import Manifest, load
@@ -304,7 +304,7 @@ def test_inaccurate_int8_does_not_become_default(
         return np.rint(weight / scale).astype(np.int8), scale
 
     monkeypatch.setattr("bert_export.exporter.median_latencies_ms", latencies(fp32=4, int8=2))
-    monkeypatch.setattr(static, "gptq_quantize", destroy)
+    monkeypatch.setattr(calibrated_weight, "gptq_quantize", destroy)
     options = ["--evaluate", labelled, "--columns", "text=sentence", "--max-drop", "0.5"]
     result = run("export", classifier_checkpoint, output_folder / "bundle", *options)
     assert result.exit_code == 0
