@@ -1,4 +1,4 @@
-"""Retrieval metrics of ranked documents: nDCG, MRR, recall and MAP, as trec_eval, BEIR and MTEB compute them.
+"""Retrieval metrics of ranked documents: nDCG, MRR and recall, as trec_eval, BEIR and MTEB compute them.
 
 Relevance is graded: a judgement of 1 or more is relevant (trec_eval's `-l 1`), 0, a negative one, or none is not.
 """
@@ -13,7 +13,6 @@ __all__ = [
     "RETRIEVAL_METRIC",
     "Qrels",
     "Run",
-    "average_precision",
     "ndcg",
     "rank_documents",
     "recall",
@@ -79,13 +78,6 @@ def recall(ranking: Sequence[str], relevance: Mapping[str, float], k: int | None
     return len(relevant & set(ranking[:k])) / len(relevant) if relevant else 0.0
 
 
-def average_precision(ranking: Sequence[str], relevance: Mapping[str, float], k: int | None = None) -> float:
-    """Return the mean over all relevant documents of the precision at their ranks, 0 below rank `k`; see `ndcg`."""
-    relevant = _relevant(relevance)
-    ranks = [rank for rank, document in enumerate(ranking[:k], 1) if document in relevant]
-    return sum(hits / rank for hits, rank in enumerate(ranks, 1)) / len(relevant) if relevant else 0.0
-
-
 def _relevant(relevance: Mapping[str, float]) -> set[str]:
     return {document for document, grade in relevance.items() if grade >= 1}
 
@@ -97,7 +89,6 @@ def retrieval_metrics(
     ndcg_at: Iterable[int] = (10,),
     mrr_at: Iterable[int] = (10,),
     recall_at: Iterable[int] = (1, 10, 100),
-    map_at: Iterable[int] = (),
 ) -> dict[str, float]:
     """Return the means of the metrics over all queries that have a relevant document.
 
@@ -110,14 +101,13 @@ def retrieval_metrics(
         ndcg_at: ranks of nDCG.
         mrr_at: ranks of the mean reciprocal rank.
         recall_at: ranks of recall.
-        map_at: ranks of the mean average precision.
 
     Returns:
         Metrics by MTEB's names, such as `ndcg_at_10`, in the order of the arguments; NaN where no query has a relevant
         document.
     """
-    functions = {"ndcg": ndcg, "mrr": reciprocal_rank, "recall": recall, "map": average_precision}
-    cutoffs = {"ndcg": ndcg_at, "mrr": mrr_at, "recall": recall_at, "map": map_at}
+    functions = {"ndcg": ndcg, "mrr": reciprocal_rank, "recall": recall}
+    cutoffs = {"ndcg": ndcg_at, "mrr": mrr_at, "recall": recall_at}
     measures = {f"{name}_at_{k}": (functions[name], k) for name, ks in cutoffs.items() for k in ks}
     judged = {query: relevance for query, relevance in qrels.items() if _relevant(relevance)}
     values = np.zeros((len(judged), len(measures)))

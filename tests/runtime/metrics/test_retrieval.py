@@ -7,7 +7,6 @@ import pytest
 import pytrec_eval
 
 from bert_runtime.metrics import (
-    average_precision,
     ndcg,
     rank_documents,
     recall,
@@ -35,11 +34,9 @@ def test_other_metrics_by_hand() -> None:
     assert reciprocal_rank(RANKING, GRADES, 1) == 0
     assert recall(RANKING, GRADES, 3) == pytest.approx(1 / 3)
     assert recall(RANKING, GRADES) == pytest.approx(2 / 3)
-    assert average_precision(RANKING, GRADES) == pytest.approx((1 / 2 + 2 / 4) / 3)
-    assert average_precision(RANKING, GRADES, 2) == pytest.approx((1 / 2) / 3)
 
 
-@pytest.mark.parametrize("metric", [ndcg, reciprocal_rank, recall, average_precision])
+@pytest.mark.parametrize("metric", [ndcg, reciprocal_rank, recall])
 @pytest.mark.parametrize("grades", [{}, {"x": 0}], ids=["not judged", "nothing relevant"])
 def test_nothing_relevant_or_retrieved_is_zero(metric: object, grades: dict[str, float]) -> None:
     assert callable(metric)
@@ -57,8 +54,8 @@ def test_means_are_over_queries_with_a_relevant_document() -> None:
     """One query is right, one is missing from the run, one has nothing relevant, one is not judged."""
     qrels = {"right": {"a": 1}, "missing": {"a": 1}, "empty": {"a": 0}}
     run = {"right": {"a": 2.0, "b": 1.0}, "empty": {"a": 1.0}, "unknown": {"a": 1.0}}
-    found = retrieval_metrics(run, qrels, recall_at=(1,), map_at=(5,))
-    assert found == {"ndcg_at_10": 0.5, "mrr_at_10": 0.5, "recall_at_1": 0.5, "map_at_5": 0.5}
+    found = retrieval_metrics(run, qrels, recall_at=(1,))
+    assert found == {"ndcg_at_10": 0.5, "mrr_at_10": 0.5, "recall_at_1": 0.5}
     assert math.isnan(retrieval_metrics(run, {"empty": {"a": 0}})["ndcg_at_10"])
 
 
@@ -77,10 +74,10 @@ def random_judgements(seed: int) -> tuple[dict[str, dict[str, int]], dict[str, d
 @pytest.mark.parametrize("seed", range(5))
 def test_metrics_match_trec_eval(seed: int) -> None:
     qrels, run = random_judgements(seed)
-    names = {"ndcg_at_": "ndcg_cut_", "recall_at_": "recall_", "map_at_": "map_cut_"}
-    judge = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.1,3,10", "recall.1,3,10", "map_cut.1,3,10", "recip_rank"})
+    names = {"ndcg_at_": "ndcg_cut_", "recall_at_": "recall_"}
+    judge = pytrec_eval.RelevanceEvaluator(qrels, {"ndcg_cut.1,3,10", "recall.1,3,10", "recip_rank"})
     expected = judge.evaluate(run)
-    found = retrieval_metrics(run, qrels, ndcg_at=(1, 3, 10), mrr_at=(60,), recall_at=(1, 3, 10), map_at=(1, 3, 10))
+    found = retrieval_metrics(run, qrels, ndcg_at=(1, 3, 10), mrr_at=(60,), recall_at=(1, 3, 10))
     assert found.pop("mrr_at_60") == pytest.approx(np.mean([measures["recip_rank"] for measures in expected.values()]))
     for name, value in found.items():
         prefix, k = name[: name.rindex("_") + 1], name[name.rindex("_") + 1 :]
