@@ -37,9 +37,6 @@ class PositionBias(NamedTuple):
     by_distance: ir.Value
     """Bias of each head for a key that is 1 - S to S - 1 tokens after its query, float [A, 2S - 1]."""
 
-    expanded: ir.Value
-    """The same for each query and key, float [1, A, S, S]."""
-
     masked_score: ir.Value
     """Score of masked keys, a constant."""
 
@@ -79,9 +76,8 @@ def position_bias(mask: ir.Value | None) -> PositionBias:
     constant(masked_score)
     assert condition is not None
     assert by_distance is not None
-    assert expanded is not None
     assert masked_score is not None
-    return PositionBias(condition, by_distance, expanded, masked_score)
+    return PositionBias(condition, by_distance, masked_score)
 
 
 def narrow_to_first_query(attention: ir.Node) -> None:
