@@ -11,6 +11,7 @@ from bert_models.pruning_schedule import kept_tokens
 
 __all__ = ["int8_flops_share", "matmul_flops"]
 
+_SEQUENCE_TOKENS = 128
 _INT8_MATMULS = ("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
 _INT8_POOLINGS = tuple(name for name in POOLING_FUNCTIONS if name.startswith("Quantized"))
 
@@ -35,13 +36,13 @@ def matmul_flops(node: ir.Node, tokens: int) -> int:
     return 0
 
 
-def int8_flops_share(graph: ir.Model, tokens: int = 128) -> float:
-    """Return the share, from 0 to 1, of the matrix-multiply FLOPs on one sequence that runs in INT8.
+def int8_flops_share(graph: ir.Model) -> float:
+    """Return the share, from 0 to 1, of the matrix-multiply FLOPs on one sequence of 128 tokens that runs in INT8.
 
     The two matmuls inside Attention are included.
     """
     int8 = (*_INT8_MATMULS, *_INT8_POOLINGS)
-    flops = [(node.op_type in int8, matmul_flops(node, tokens)) for node in graph.graph]
+    flops = [(node.op_type in int8, matmul_flops(node, _SEQUENCE_TOKENS)) for node in graph.graph]
     return sum(count for is_int8, count in flops if is_int8) / sum(count for _, count in flops)
 
 

@@ -36,17 +36,16 @@ def overflow_batches(torch_model: TaskModel, probe: Probe) -> list[Batch]:
     return [*batches, *probe_batches(torch_model, probe.tokenizer.max_tokens).values()]
 
 
-def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float = SAFE_MAX) -> dict[str, float]:
+def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:
     """Find the nodes of an FP32 graph that must not run in FP16.
 
-    Those are nodes with an output, input or constant whose absolute value exceeds `limit`, or is not finite, on any of
-    the batches. Inputs count as well as outputs: normalization adds before it scales. So does the projection that an
+    Those are nodes with an output, input or constant whose absolute value exceeds `SAFE_MAX`, or is not finite, on any
+    of the batches. Inputs count as well as outputs: normalization adds before it scales. So does the projection that an
     attention contains: a CPU computes it in FP32, so that parity would not show its overflow.
 
     Args:
         graph: A graph of `fuse_for_cuda` or for TensorRT, in FP32.
         batches: What to run it on.
-        limit: Maximum absolute value.
 
     Returns:
         The maximum absolute value of each such node, by the name of its first output.
@@ -63,7 +62,7 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch], limit: float 
                 maxima.append(measured.get(str(value.name), 0.0))
             else:
                 maxima.append(float(np.abs(constant(value)).max(initial=0)))
-        if not max(maxima) <= limit:
+        if not max(maxima) <= SAFE_MAX:
             overflows[str(node.outputs[0].name)] = max(maxima)
     return overflows
 

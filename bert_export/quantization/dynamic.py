@@ -4,8 +4,6 @@
 share one range, so that predictions depend on them.
 """
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from bert_export.onnx_graph import (
@@ -24,13 +22,12 @@ from bert_export.quantization.weights import quantize_weight
 __all__ = ["quantize_dynamic"]
 
 
-def quantize_dynamic(graph: ir.Model, expected: int, keep_fp32: Sequence[str] = ()) -> FusionCounts:
+def quantize_dynamic(graph: ir.Model, expected: int) -> FusionCounts:
     """Quantize the encoder's projections of a fused graph in place.
 
     Args:
         graph: The graph.
         expected: How many projections there are to quantize, see `expected_projections`.
-        keep_fp32: Ends of the names of modules that stay in FP32, such as `feed_forward.down`.
 
     Returns:
         The expected and found number of projections.
@@ -39,7 +36,7 @@ def quantize_dynamic(graph: ir.Model, expected: int, keep_fp32: Sequence[str] = 
         FusionError: The two differ.
     """
     quantized: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
-    found = encoder_linears(graph, keep_fp32)
+    found = encoder_linears(graph)
     for linear in found:
         if linear.weight not in quantized:  # layers that share a weight share its INT8 constants
             quantized[linear.weight] = _quantize(linear)

@@ -28,6 +28,9 @@ _UNSORTED_BATCH_SIZE = 128
 
 _CALLERS, _CALLS_PER_CALLER = 4, 16
 
+_SEED = 0
+"""Seed of token ids and lengths."""
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -37,20 +40,18 @@ class Workload:
     functions: Mapping[str, Callable[[], object]]
 
 
-def make_batches(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) -> dict[str, list[Batch]]:
+def make_batches(task: Task, vocab_size: int, max_tokens: int) -> dict[str, list[Batch]]:
     """Make the batches of random token ids to time.
 
     Args:
         task: The ids are valid for it.
         vocab_size: Ids are below it.
         max_tokens: Longest sequence of the model. Shapes with more tokens are left out.
-        seed: Seed of ids and lengths.
 
     Returns:
         By workload: one full batch of each shape, and texts of mixed lengths in several batches.
-
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(_SEED)
 
     def batch(lengths: list[int]) -> Batch:
         shape = (len(lengths), max(lengths))
@@ -60,7 +61,7 @@ def make_batches(task: Task, vocab_size: int, max_tokens: int, seed: int = 0) ->
     batches = {
         f"{sequences}x{tokens}": [batch([tokens] * sequences)] for sequences, tokens in _SHAPES if tokens <= max_tokens
     }
-    lengths = mixed_lengths(_MIXED_TEXTS, seed, max_tokens)
+    lengths = mixed_lengths(_MIXED_TEXTS, _SEED, max_tokens)
     sorted_indices = length_sorted_batches(lengths, _BATCH_TOKENS)
     batches["mixed"] = [batch([lengths[i] for i in indices]) for indices in sorted_indices]
     starts = range(0, len(lengths), _UNSORTED_BATCH_SIZE)

@@ -80,9 +80,9 @@ def _save(graph: ir.Model, path: Path) -> None:
     ir.save(graph, path, external_data=f"{path.name}.data")
 
 
-def _peak_mib(path: Path, precision: str, *, kernels: bool = True, tokens: int = _LONG) -> int:
+def _peak_mib(path: Path, precision: str, *, kernels: bool = True) -> int:
     """Return the peak resident MiB of a process that opens a graph and runs one text."""
-    arguments = [str(path), str(available_cores()), str(int(precision == "int8")), str(int(kernels)), str(tokens)]
+    arguments = [str(path), str(available_cores()), str(int(precision == "int8")), str(int(kernels)), str(_LONG)]
     result = subprocess.run([sys.executable, "-c", _RUN_ONCE, *arguments], capture_output=True, text=True, check=True)
     return round(int(result.stdout) / 1024)
 

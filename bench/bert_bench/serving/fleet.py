@@ -73,7 +73,7 @@ class RunningServer:
 
 @contextmanager
 def start_server(
-    spec: ServerSpec, models: ModelFolders, cache: Path, progress: Callable[[str], None], text: str = "hello"
+    spec: ServerSpec, models: ModelFolders, cache: Path, progress: Callable[[str], None]
 ) -> Iterator[RunningServer]:
     """Start a server, wait for its first answer, yield it, and end it.
 
@@ -82,7 +82,6 @@ def start_server(
         models: where the model is.
         cache: folder of the peers' environments.
         progress: called with a line before an installation.
-        text: text of the first request.
 
     Raises:
         BenchError: it cannot be installed or started, or gives no answer.
@@ -94,7 +93,7 @@ def start_server(
     argv = spec.argv(None if environment is None else environment.python.parent, model, port)
     cwd = model if spec.in_model_folder else None
     with ServerProcess(argv, port, spec.variables, cwd=cwd, keep_pythonpath=environment is None) as process:
-        seconds = process.wait_for_answer(spec.wire_format.request([text]))
+        seconds = process.wait_for_answer(spec.wire_format.request(["hello"]))
         yield RunningServer(spec=spec, process=process, first_answer_s=seconds)
 
 

@@ -29,22 +29,22 @@ _SPARE_S = 0.5
 
 _RECOVERY_LIMIT_S = 10.0
 _PROBE_S = 0.02
+_SAMPLE_S = 1.0
 
 
 class MemorySamples:
-    """Resident memory of a server, sampled in a thread while the block runs, in MB."""
+    """Resident memory of a server, sampled each second in a thread while the block runs, in MB."""
 
-    def __init__(self, process: ServerProcess, interval_s: float = 1.0) -> None:
+    def __init__(self, process: ServerProcess) -> None:
         self.megabytes: list[float] = []
         self._process = process
-        self._interval_s = interval_s
         self._done = Event()
         self._thread = Thread(target=self._sample, daemon=True)
 
     def _sample(self) -> None:
         while True:
             self.megabytes.append(round(self._process.resident_bytes() / 1e6, 1))
-            if self._done.wait(self._interval_s):
+            if self._done.wait(_SAMPLE_S):
                 return
 
     def __enter__(self) -> "MemorySamples":

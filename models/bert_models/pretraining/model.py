@@ -35,6 +35,9 @@ __all__ = [
 DISCRIMINATOR_WEIGHT = 50.0
 """Weight λ of the discriminator's loss; the generator's is 1 (ELECTRA, arXiv:2003.10555, section 2, appendix A)."""
 
+_GENERATOR_DIVISOR = 4
+"""How many times narrower a generator is; ELECTRA's have 1/4 to 1/2 of the width (arXiv:2003.10555, section 3.2)."""
+
 
 class MetricSum(NamedTuple):
     """A metric summed over a batch: losses, or correct predictions. Sums of several batches add up."""
@@ -175,18 +178,18 @@ class ReplacedTokenModel(PretrainingModel):
         save_model(self.generator, folder / GENERATOR_FOLDER, tokenizer_from=tokenizer_from, max_tokens=max_tokens)
 
 
-def generator_config(config: EncoderConfig, divisor: int = 4) -> EncoderConfig:
-    """Return the generator's configuration for a discriminator's: as deep, and `divisor` times narrower.
+def generator_config(config: EncoderConfig) -> EncoderConfig:
+    """Return the generator's configuration for a discriminator's: as deep, and narrower.
 
-    Embeddings keep their width. ELECTRA's generators have 1/4 to 1/2 of the width (arXiv:2003.10555, section 3.2).
+    Embeddings keep their width.
     """
-    heads = max(1, config.num_heads // divisor)
-    hidden = max(heads, config.hidden_size // divisor // heads * heads)
+    heads = max(1, config.num_heads // _GENERATOR_DIVISOR)
+    hidden = max(heads, config.hidden_size // _GENERATOR_DIVISOR // heads * heads)
     return replace(
         config,
         hidden_size=hidden,
         num_heads=heads,
-        intermediate_size=max(1, config.intermediate_size // divisor),
+        intermediate_size=max(1, config.intermediate_size // _GENERATOR_DIVISOR),
         embedding_size=None if config.embedding_width == hidden else config.embedding_width,
     )
 

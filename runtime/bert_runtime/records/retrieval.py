@@ -152,7 +152,7 @@ def _parse(text: str) -> float | None:
         return None
 
 
-def write_run(path: Path, run: Mapping[str, Mapping[str, float]], name: str = "bert-export") -> None:
+def write_run(path: Path, run: Mapping[str, Mapping[str, float]]) -> None:
     """Write retrieved documents in TREC's format, see `read_run`; ids must not hold white space."""
     from bert_runtime.bundle.atomic_files import atomic_write
     from bert_runtime.metrics import rank_documents
@@ -160,7 +160,7 @@ def write_run(path: Path, run: Mapping[str, Mapping[str, float]], name: str = "b
     with atomic_write(path) as stream:
         for query, scores in run.items():
             for rank, document in enumerate(rank_documents(scores), start=1):
-                stream.write(f"{query} Q0 {document} {rank} {scores[document]:.9g} {name}\n")
+                stream.write(f"{query} Q0 {document} {rank} {scores[document]:.9g} bert-export\n")
 
 
 def _fields(path: Path, counts: tuple[int, ...], expected: str) -> Iterator[tuple[str, list[str]]]:

@@ -17,7 +17,7 @@ from bert_runtime.cascade import read_task
 from bert_runtime.cascade.manifest import CascadeManifest
 from bert_runtime.errors import CascadeBundleError
 from bert_runtime.plan import tuned_plan
-from bert_serve.bulk.batch_function import MAX_ROWS, BatchFunction
+from bert_serve.bulk.batch_function import BatchFunction
 from bert_serve.bulk.input_files import InputFile, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
 from bert_serve.bulk.parts import Part, plan_parts
@@ -115,7 +115,6 @@ def prepare_run(
     function: BatchFunction,
     *,
     part_rows: int = 50_000,
-    batch_rows: int = MAX_ROWS,
     force: bool = False,
 ) -> Iterator[Run]:
     """Compare a run with the one that `output` has answers of, and find what is missing.
@@ -127,7 +126,6 @@ def prepare_run(
         output: the folder of answers. It is created.
         function: answers a batch.
         part_rows: rows of a file of answers at most; what is lost where a process is killed.
-        batch_rows: rows that are read, answered and written together; fewer where answers are large.
         force: whether to remove the answers of an earlier run first.
 
     Raises:
@@ -164,9 +162,7 @@ def prepare_run(
         record.write(output)
         remove_leftovers(output)
         missing = tuple(part for part in parts if not (output / part.output).exists())
-        yield Run(
-            Job(function, output.resolve(), min(batch_rows, function.max_rows)), tuple(files), tuple(parts), missing
-        )
+        yield Run(Job(function, output.resolve(), function.max_rows), tuple(files), tuple(parts), missing)
 
 
 def _recorded_files(files: Sequence[InputFile], parts: Sequence[Part], earlier: RunRecord) -> list[InputFile]:

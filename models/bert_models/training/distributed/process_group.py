@@ -28,6 +28,9 @@ _OBJECT_TIMEOUT = timedelta(days=30)
 """Maximum time that processes wait for one that works alone, such as tokenizing a corpus; a crash is noticed at once.
 """
 
+_END_TIMEOUT_S = 1.0
+"""Maximum time until a process that another lost its connection to has ended."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessGroup:
@@ -211,9 +214,9 @@ def _destroy_process_group() -> None:
         distributed.destroy_process_group()
 
 
-def _find_ended(started: Sequence["subprocess.Popen[bytes]"], timeout_s: float = 1.0) -> str:
-    """Describe the process that has failed and its exit code; empty if none fails within `timeout_s`."""
-    deadline = time.monotonic() + timeout_s
+def _find_ended(started: Sequence["subprocess.Popen[bytes]"]) -> str:
+    """Describe the process that has failed and its exit code; empty if none fails within `_END_TIMEOUT_S`."""
+    deadline = time.monotonic() + _END_TIMEOUT_S
     while time.monotonic() < deadline:
         for number, process in enumerate(started, start=1):
             if process.poll():
