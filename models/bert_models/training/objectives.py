@@ -51,8 +51,7 @@ class _SingleLabel(Objective):
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         return self.cross_entropy(outputs, targets)
 
-    def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled_weight(targets)
+    weight = Objective.labelled_weight
 
 
 class _MultiLabel(Objective):
@@ -129,8 +128,7 @@ class _TokenLabels(Objective):
             return negative_log_likelihood
         return self.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
-    def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled_weight(targets)
+    weight = Objective.labelled_weight
 
 
 class _Span(Objective):
@@ -164,8 +162,7 @@ class _MaskedTokens(Objective):
         is_labelled = targets != IGNORE_INDEX
         return F.cross_entropy(outputs[is_labelled].float(), targets[is_labelled])
 
-    def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled_weight(targets)
+    weight = Objective.labelled_weight
 
 
 class _ReplacedTokens(Objective):
@@ -186,8 +183,7 @@ class _ReplacedTokens(Objective):
         is_labelled = targets != IGNORE_INDEX
         return F.binary_cross_entropy_with_logits(outputs[is_labelled].float(), targets[is_labelled])
 
-    def weight(self, targets: Tensor) -> Tensor:
-        return self.labelled_weight(targets)
+    weight = Objective.labelled_weight
 
 
 class _Similarity(Objective):
