@@ -14,7 +14,7 @@ from bert_export.compression.augmentation import num_words
 from bert_export.compression.planning import TrainingRows
 from bert_models.errors import CompressionError
 from bert_models.training.dev_split import shared_texts, split_rows
-from bert_models.training.infer_task import label_reader
+from bert_models.training.infer_task import task_label_reader
 from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
@@ -195,7 +195,7 @@ def _split_dev(
             f"{dev}: expected at least {needed:.0f} rows, {_MIN_ROWS} in either part, to judge a smaller model by; "
             f"found {len(records)}"
         )
-    reader = label_reader(task.name, getattr(task, "problem_type", None))
+    reader = task_label_reader(task)
     try:
         searched, gated = split_rows(records, fraction, seed, reader, keep_labels=False)
     except DataError:

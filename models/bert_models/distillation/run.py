@@ -30,7 +30,7 @@ from bert_models.training.data_files import DataFiles
 from bert_models.training.dev_split import LabelReader
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
 from bert_models.training.distributed.process_group import ProcessGroup
-from bert_models.training.infer_task import label_reader
+from bert_models.training.infer_task import task_label_reader
 from bert_models.training.objective import Objective, Target
 from bert_models.training.objectives import word_target
 from bert_models.training.run import TrainingSetup, run_training, training_examples
@@ -103,8 +103,7 @@ def distill(
         )
 
     def find_label_reader() -> LabelReader | None:
-        task = open_checkpoint(teacher).task()
-        return label_reader(task.name, getattr(task, "problem_type", None))
+        return task_label_reader(open_checkpoint(teacher).task())
 
     bases = [teacher, student] if is_checkpoint_name(student) else [teacher]
     return run_training(

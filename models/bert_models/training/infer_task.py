@@ -24,7 +24,7 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-__all__ = ["infer_task", "label_reader", "labels_without_example"]
+__all__ = ["infer_task", "label_reader", "labels_without_example", "task_label_reader"]
 
 _FROM_DATA = ("labels", "transitions", "no_answer", "vocab_size")
 """Fields of tasks that follow from the training data or the model, and so are no settings."""
@@ -109,7 +109,7 @@ def _task(
 
 def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:
     """Return the task's labels that no record has; an empty list for a task without labels."""
-    read = label_reader(task.name, getattr(task, "problem_type", None))
+    read = task_label_reader(task)
     if read is None:
         return []
     assert isinstance(task, TextClassification | TokenClassification)
@@ -124,6 +124,11 @@ def label_reader(name: str, problem_type: str | None = None) -> LabelReader | No
     if name != TextClassification.name or problem_type == "regression":
         return None
     return Record.labels if problem_type == "multi_label" else lambda record: [record.label()]
+
+
+def task_label_reader(task: Task) -> LabelReader | None:
+    """Return the function that reads the labels of a row for a task, see `label_reader`."""
+    return label_reader(task.name, getattr(task, "problem_type", None))
 
 
 def _labels(

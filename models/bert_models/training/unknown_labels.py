@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from bert_models.training.infer_task import label_reader, labels_without_example
+from bert_models.training.infer_task import labels_without_example, task_label_reader
 from bert_runtime.records import Record
 from bert_runtime.tasks import Task
 
@@ -33,7 +33,7 @@ def check_dev_labels(task: Task, train: Sequence[Record], dev: Sequence[Record],
     Raises:
         DataError: A row's labels cannot be read.
     """
-    read = label_reader(task.name, getattr(task, "problem_type", None))
+    read = task_label_reader(task)
     if read is None or policy == "error":
         return DevRows(list(dev), None, None)
     unlearned = set(labels_without_example(task, train)) if policy == "keep" else set()
