@@ -11,9 +11,9 @@ from bert_export.cli.options import (
     bundle_argument,
     columns_option,
     drop_unset,
+    force_option,
     input_option,
     json_option,
-    output_option,
     task_options,
 )
 from bert_export.cli.output import predict_arguments, print_json, print_next
@@ -153,7 +153,7 @@ variants_option = option_group("Variants")
 )
 @task_options
 @variants_option("--opset", type=int, help="ONNX opset version; only the default is supported.")
-@output_option("--force", is_flag=True, help="Overwrite an existing bundle.")
+@force_option
 @json_option
 def export(
     checkpoint: str,

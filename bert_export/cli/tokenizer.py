@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from bert_export.cli.help import ExampleCommand, option_group
-from bert_export.cli.options import columns_option, json_option, output_option
+from bert_export.cli.options import columns_option, force_option, json_option, output_option
 from bert_export.cli.output import print_json, print_next
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import stage_progress
@@ -43,7 +43,7 @@ vocabulary_option = option_group("Vocabulary")
     help="wordpiece, bpe: how often a pair of pieces must occur to be merged.",
 )
 @columns_option
-@output_option("--force", is_flag=True, help="Overwrite an existing tokenizer folder.")
+@force_option
 @json_option
 def tokenizer(
     corpus: tuple[Path, ...],
