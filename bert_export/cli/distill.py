@@ -15,8 +15,8 @@ from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import progress_printer
 from bert_export.cli.training_options import (
+    checkpoint_output_option,
     fine_tuning_options,
-    output_option,
     pop_placement,
     pretraining_options,
     run_options,
@@ -57,7 +57,7 @@ loss_option = option_group("Loss")
 )
 @input_option("--dev", "dev_file", type=PATH, help="Labelled file that the best epoch is selected on; as for train.")
 @input_option("--corpus", "sources", multiple=True, help="Raw text, as for pretrain, instead of --train.")
-@output_option
+@checkpoint_output_option
 @loss_option(
     "--temperature", type=float, show_default="2", help="Divisor of both models' logits in the loss on predictions."
 )

@@ -11,7 +11,7 @@ from bert_export.cli.options import columns_option, input_option
 from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import progress_printer
-from bert_export.cli.training_options import output_option, pop_placement, pretraining_options, run_options
+from bert_export.cli.training_options import checkpoint_output_option, pop_placement, pretraining_options, run_options
 
 __all__ = ["pretrain"]
 
@@ -59,7 +59,7 @@ model_option = option_group("Model")
 )
 @columns_option
 @corpus_options
-@output_option
+@checkpoint_output_option
 @pretraining_options
 @run_options(config=False)
 def pretrain(

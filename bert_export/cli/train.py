@@ -10,7 +10,7 @@ from bert_export.cli.options import columns_option, drop_unset, input_option
 from bert_export.cli.output import print_next, print_training_report
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import progress_printer
-from bert_export.cli.training_options import fine_tuning_options, output_option, pop_placement, run_options
+from bert_export.cli.training_options import checkpoint_output_option, fine_tuning_options, pop_placement, run_options
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.reranking import RELEVANCE_ACTIVATIONS
 from bert_runtime.tasks.sentence_embedding import POOLINGS
@@ -53,7 +53,7 @@ task_option = option_group("Task")
     type=PATH,
     help="Labelled file that the best epoch is selected on; without it, rows of the training file are held out.",
 )
-@output_option
+@checkpoint_output_option
 @task_option(
     "--problem-type",
     type=click.Choice(PROBLEM_TYPES),

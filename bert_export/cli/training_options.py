@@ -12,13 +12,15 @@ from bert_export.cli.param_types import PATH, DevicesType
 if TYPE_CHECKING:
     from bert_models.training import Placement
 
-__all__ = ["fine_tuning_options", "output_option", "pop_placement", "pretraining_options", "run_options"]
+__all__ = ["checkpoint_output_option", "fine_tuning_options", "pop_placement", "pretraining_options", "run_options"]
 
 _training_option = option_group("Training")
 _processes_option = option_group("Processes")
 _run_option = option_group("Run")
 
-output_option = option_group("Output")("--output", type=PATH, required=True, help="Folder of the checkpoint to write.")
+checkpoint_output_option = option_group("Output")(
+    "--output", type=PATH, required=True, help="Folder of the checkpoint to write."
+)
 
 
 def _setting(flag: str, name: str | None = None, **attributes: Any) -> Decorator:
