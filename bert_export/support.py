@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 import click
 
-from bert_export.targets import PRECISIONS, cpu_only_parts
+from bert_export.targets import PRECISIONS_BY_TARGET, cpu_only_parts
 from bert_models import FAMILIES
 from bert_models.families import Family
 from bert_runtime.tasks import TASKS
@@ -30,7 +30,7 @@ def _targets() -> str:
     """Return the precisions and families of each target."""
     on_gpu = _families([name for name, family in FAMILIES.items() if not _is_cpu_only(family)])
     targets: dict[tuple[tuple[str, ...], str], list[str]] = {}
-    for target, precisions in PRECISIONS.items():
+    for target, precisions in PRECISIONS_BY_TARGET.items():
         targets.setdefault((precisions, "all" if target == "cpu" else on_gpu), []).append(target)
     return "; ".join(
         f"{' and '.join(f'`{name}`' for name in names)} ({_code(precisions)}): {families}"

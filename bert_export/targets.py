@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from bert_models import EncoderConfig
 
 __all__ = [
-    "PRECISIONS",
+    "PRECISIONS_BY_TARGET",
     "WHY_FP16",
     "VariantPlan",
     "check_gpu_targets",
@@ -19,7 +19,7 @@ __all__ = [
     "plan_variants",
 ]
 
-PRECISIONS = {"cpu": ("fp32", "int8", "bf16"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
+PRECISIONS_BY_TARGET = {"cpu": ("fp32", "int8", "bf16"), "cuda": ("fp32", "fp16"), "tensorrt": ("fp32", "fp16")}
 """Precisions that a bundle can hold for each target, the kind of device to export for."""
 
 WHY_FP16 = (
@@ -57,7 +57,7 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
     """
     known_precisions = ("fp32", "fp16", "int8", "bf16")
     for kind, given, known in (
-        ("targets", targets, tuple(PRECISIONS)),
+        ("targets", targets, tuple(PRECISIONS_BY_TARGET)),
         ("precisions", precisions or (), known_precisions),
     ):
         if unknown := sorted(set(given) - set(known)):
@@ -73,7 +73,7 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
     if "fp16" in precisions and not gpu:
         raise ExportError(f"FP16 is for a GPU: {_WHY_NOT_FP16}; export with --target cuda, or with --precision int8")
     cuda, tensorrt = (
-        tuple(precision for precision in PRECISIONS[target] if target in targets and precision in precisions)
+        tuple(precision for precision in PRECISIONS_BY_TARGET[target] if target in targets and precision in precisions)
         for target in ("cuda", "tensorrt")
     )
     return VariantPlan(("fp32", *(name for name in ("int8", "bf16") if name in precisions)), cuda, tensorrt)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_export.targets import PRECISIONS
+from bert_export.targets import PRECISIONS_BY_TARGET
 from bert_models.families import FAMILIES
 from bert_models.heads import HEADS
 from bert_models.training.objectives import OBJECTIVES
@@ -73,7 +73,7 @@ def test_readme_names_every_family_task_and_precision() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for name in (*FAMILIES, *TASKS):
         assert f"`{name}`" in readme, name
-    for target, precisions in PRECISIONS.items():
+    for target, precisions in PRECISIONS_BY_TARGET.items():
         names = ", ".join(f"`{precision}`" for precision in precisions)
         assert re.search(rf"`{target}`[^(;]*\({names}\): ", readme), target
 

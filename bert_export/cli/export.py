@@ -19,7 +19,7 @@ from bert_export.cli.options import (
 from bert_export.cli.output import predict_arguments, print_json, print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
-from bert_export.targets import PRECISIONS
+from bert_export.targets import PRECISIONS_BY_TARGET
 from bert_runtime.bundle.manifest import PADDING_MODES
 from bert_runtime.tasks.feature_extraction import LAYER_COMBINATIONS
 
@@ -63,7 +63,7 @@ variants_option = option_group("Variants")
 @variants_option(
     "--target",
     "targets",
-    type=click.Choice(list(PRECISIONS)),
+    type=click.Choice(list(PRECISIONS_BY_TARGET)),
     multiple=True,
     default=["cpu"],
     show_default=True,

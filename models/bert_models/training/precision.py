@@ -72,7 +72,7 @@ def check_precision(requested: str, *, sharded: bool = False) -> None:
     """Check that this machine trains in `requested` precision.
 
     Args:
-        requested: One of `settings.PRECISIONS`.
+        requested: One of `settings.TRAINING_PRECISIONS`.
         sharded: Whether parameters are sharded (FSDP), which fp16's gradient scaling does not support here.
 
     Raises:
@@ -113,7 +113,7 @@ def fastest_precision(
     The measurement takes `_TIME_LIMIT_S` at most, or one step in each precision if these take longer.
 
     Args:
-        requested: One of `settings.PRECISIONS`.
+        requested: One of `settings.TRAINING_PRECISIONS`.
         model: The model to train; a measurement moves it to the device and zeroes its gradients.
         batch: Tensors that `loss` takes.
         loss: Computes the loss of the batch, float32 [], with tensors on the model's device.

@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 from bert_models.errors import TrainingError
 
-__all__ = ["CLASS_WEIGHTS", "PRECISIONS", "UNKNOWN_LABELS", "OptimizationSettings", "TrainSettings"]
+__all__ = ["CLASS_WEIGHTS", "TRAINING_PRECISIONS", "UNKNOWN_LABELS", "OptimizationSettings", "TrainSettings"]
 
-PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+TRAINING_PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 """Arithmetic of training.
 
 `auto` takes bf16 mixed precision if this machine has bf16 instructions and a measured step is at least 10 % faster,
@@ -51,7 +51,7 @@ class OptimizationSettings:
     seed: int = 0
     """Seed of new weights, batch order, dropout and masks, in [0, 2**32)."""
     precision: str = "auto"
-    """One of `PRECISIONS`."""
+    """One of `TRAINING_PRECISIONS`."""
 
     count_fields: ClassVar[tuple[str, ...]] = ("batch_size", "gradient_accumulation_steps")
     """Fields that must be at least 1, or `None` where that is their default."""
@@ -75,8 +75,8 @@ class OptimizationSettings:
             yield f"weight_decay must not be negative, found {self.weight_decay}"
         if not 0 <= self.seed < 2**32:
             yield f"seed must lie in [0, 2**32), found {self.seed}"
-        if self.precision not in PRECISIONS:
-            yield f"precision must be one of {', '.join(PRECISIONS)}, found {self.precision!r}"
+        if self.precision not in TRAINING_PRECISIONS:
+            yield f"precision must be one of {', '.join(TRAINING_PRECISIONS)}, found {self.precision!r}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values under the keys of reports and saved runs: field names, or their `metadata["key"]`."""
