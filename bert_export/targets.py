@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from bert_export.errors import ExportError
-from bert_runtime.bundle.manifest import MASKED, PADDING_MODES
+from bert_runtime.bundle.manifest import MASKED, PADDING_MODES, PRECISIONS
 
 if TYPE_CHECKING:
     from bert_models import EncoderConfig
@@ -50,15 +50,14 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
 
     Args:
         targets: Devices to export for: `cpu`, `cuda`, `tensorrt`.
-        precisions: `fp32`, `fp16`, `int8`, `bf16`; `None` stands for FP32 and INT8 on the CPU, and FP16 on a GPU.
+        precisions: Some of `PRECISIONS`; `None` stands for FP32 and INT8 on the CPU, and FP16 on a GPU.
 
     Raises:
         ExportError: A name is unknown, or none of the targets runs a precision.
     """
-    known_precisions = ("fp32", "fp16", "int8", "bf16")
     for kind, given, known in (
         ("targets", targets, tuple(PRECISIONS_BY_TARGET)),
-        ("precisions", precisions or (), known_precisions),
+        ("precisions", precisions or (), PRECISIONS),
     ):
         if unknown := sorted(set(given) - set(known)):
             raise ExportError(f"expected {kind} among {', '.join(known)}, found {', '.join(unknown)}")

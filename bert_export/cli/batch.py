@@ -20,6 +20,7 @@ from bert_export.cli.options import (
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import count_progress
+from bert_runtime.bundle.manifest import PRECISIONS
 from bert_serve.tables import batch_function
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ ray_option = option_group("Ray")
     "--precision",
     default="auto",
     show_default=True,
-    type=click.Choice(["auto", "fp32", "fp16", "int8", "bf16"]),
+    type=click.Choice(["auto", *PRECISIONS]),
     help="Variant to run, as of predict.",
 )
 @threads_option

@@ -20,7 +20,7 @@ from bert_export.cli.output import predict_arguments, print_json, print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
 from bert_export.targets import PRECISIONS_BY_TARGET
-from bert_runtime.bundle.manifest import PADDING_MODES
+from bert_runtime.bundle.manifest import PADDING_MODES, PRECISIONS
 from bert_runtime.tasks.feature_extraction import LAYER_COMBINATIONS
 
 __all__ = ["export"]
@@ -72,7 +72,7 @@ variants_option = option_group("Variants")
 @variants_option(
     "--precision",
     "precisions",
-    type=click.Choice(["auto", "fp32", "fp16", "int8", "bf16"]),
+    type=click.Choice(["auto", *PRECISIONS]),
     multiple=True,
     default=["auto"],
     show_default=True,

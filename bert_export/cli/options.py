@@ -8,6 +8,7 @@ import click
 
 from bert_export.cli.help import Decorator, option_group
 from bert_export.cli.param_types import PATH, ColumnsType, NamesType, NumbersType
+from bert_runtime.bundle.manifest import PRECISIONS
 from bert_runtime.tasks.feature_extraction import WORD_POOLINGS
 from bert_runtime.tasks.reranking import LONG_DOCUMENTS, RELEVANCE_ACTIVATIONS
 from bert_runtime.tasks.token_classification import AGGREGATIONS
@@ -168,7 +169,7 @@ inference_options = combine(
         "--precision",
         default="auto",
         show_default=True,
-        type=click.Choice(["auto", "fp32", "fp16", "int8", "bf16"]),
+        type=click.Choice(["auto", *PRECISIONS]),
         help="Variant to run. auto: the one that tune measured to be fastest, else the bundle's default; FP16 on CUDA.",
     ),
     engine_option(

@@ -8,7 +8,7 @@ from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import bundle_argument, engine_option, force_option, output_option
 from bert_export.cli.output import print_next
 from bert_export.cli.param_types import PATH
-from bert_serve.triton.model_config import PRECISIONS
+from bert_runtime.bundle.manifest import PRECISIONS
 
 __all__ = ["triton"]
 
@@ -30,7 +30,7 @@ batch_option = option_group("Batches")
 @engine_option("--threads", type=click.IntRange(1), show_default="cores / instances", help="Threads of each instance.")
 @engine_option(
     "--precision",
-    type=click.Choice(PRECISIONS),
+    type=click.Choice(["auto", *PRECISIONS]),
     default="auto",
     show_default=True,
     help="Variant to run. auto: the bundle's default.",

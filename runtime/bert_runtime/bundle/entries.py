@@ -10,6 +10,7 @@ __all__ = [
     "MASKED",
     "PACKED",
     "PADDING_MODES",
+    "PRECISIONS",
     "UNMASKED",
     "Asset",
     "AttentionGraph",
@@ -17,6 +18,9 @@ __all__ = [
     "TensorSpec",
     "Variant",
 ]
+
+PRECISIONS = ("fp32", "fp16", "int8", "bf16")
+"""Precisions of variants; commands also take `auto`."""
 
 PADDING_MODES = (MASKED, UNMASKED, PACKED) = ("masked", "unmasked", "packed")
 """How a graph reads padding; see `Variant.padding`."""
@@ -63,7 +67,7 @@ class Variant:
     """One graph of the bundle: precision × target × padding mode, with the measurements that validate it."""
 
     precision: str
-    """`fp32`, `fp16`, `int8` or `bf16`."""
+    """One of `PRECISIONS`."""
 
     target: str = "cpu"
     """Kind of device that the graph is made for: `cpu`, `cuda` or `tensorrt`."""

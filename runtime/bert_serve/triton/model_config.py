@@ -2,15 +2,12 @@
 
 from dataclasses import dataclass
 
-from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.bundle.manifest import PRECISIONS, Manifest
 from bert_runtime.errors import InputError
 from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.variant_choice import choose_gpu_variant
 
-__all__ = ["PRECISIONS", "ModelConfig"]
-
-PRECISIONS = ("auto", "fp32", "fp16", "int8", "bf16")
-"""Variants that an instance may run."""
+__all__ = ["ModelConfig"]
 
 _INPUTS = {
     "question-answering": ("QUESTION", "CONTEXT"),
@@ -52,8 +49,8 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"expected {name} of {least} or more, found {value}")
-        if self.precision not in PRECISIONS:
-            raise InputError(f"expected a precision of {', '.join(PRECISIONS)}, found {self.precision!r}")
+        if self.precision not in (choices := ("auto", *PRECISIONS)):
+            raise InputError(f"expected a precision of {', '.join(choices)}, found {self.precision!r}")
 
     def check(self, manifest: Manifest) -> None:
         """Raise `BundleError` where a bundle lacks the variant to run."""
