@@ -1,11 +1,14 @@
-"""Statistics of interleaved timings: percentiles of pooled samples, and ratios of medians taken round by round."""
+"""Order and statistics of interleaved timings: percentiles of pooled samples, and ratios of medians round by round."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["NOISY_SPREAD", "Speedup", "Timing", "calls_per_burst", "paired_speedup", "summarize"]
+__all__ = ["NOISY_SPREAD", "Speedup", "Timing", "calls_per_burst", "paired_speedup", "rotated", "summarize"]
+
+Item = TypeVar("Item")
 
 NOISY_SPREAD = 1.25
 """A speed-up is noisy if its p90 over the rounds exceeds this factor times its p10, or if there was one round only."""
@@ -73,3 +76,9 @@ def paired_speedup(engine: Timing, baseline: Timing) -> Speedup:
 def calls_per_burst(call_ms: float, burst_ms: float) -> int:
     """Return how many calls of `call_ms` fill a burst of `burst_ms`: at least 1, at most 1000."""
     return max(1, min(_MAX_CALLS, round(burst_ms / max(call_ms, 1e-6))))
+
+
+def rotated(items: Sequence[Item], turn: int) -> list[Item]:
+    """Return the items in order, starting with another one in each turn, so that none profits from its position."""
+    start = turn % max(1, len(items))
+    return [*items[start:], *items[:start]]

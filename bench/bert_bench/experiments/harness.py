@@ -14,7 +14,7 @@ import click
 import numpy as np
 
 from bert_bench.conditions import arguments, current_conditions
-from bert_bench.timing_statistics import Timing, paired_speedup, summarize
+from bert_bench.timing_statistics import Timing, paired_speedup, rotated, summarize
 from bert_runtime.machine import available_cores
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tokenization import Batch
@@ -22,7 +22,6 @@ from bert_runtime.tokenization import Batch
 __all__ = [
     "open_in_onnxruntime",
     "path_option",
-    "rotated",
     "time_full_batch",
     "time_interleaved",
     "training_options",
@@ -108,12 +107,6 @@ def unfinished_result(path: Path, request: dict[str, Any], lists: Sequence[str])
     if any(found.get(key) != value for key, value in request.items()):
         return {**request, **{name: [] for name in lists}}
     return {key: value for key, value in found.items() if key != "conditions"}
-
-
-def rotated(names: Sequence[str], turn: int) -> list[str]:
-    """Return the names in order, starting with another one in each turn, so that none profits from its position."""
-    start = turn % len(names)
-    return [*names[start:], *names[:start]]
 
 
 def time_interleaved(functions: Mapping[str, Callable[[], object]], rounds: int, calls: int) -> dict[str, Timing]:

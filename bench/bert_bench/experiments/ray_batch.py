@@ -25,8 +25,9 @@ from typing import Any
 import click
 import psutil
 
-from bert_bench.experiments.harness import path_option, rotated, write_result
+from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
+from bert_bench.timing_statistics import rotated
 from bert_runtime import SentenceEmbedding, read_records
 
 __all__ = ["main", "results_table"]

@@ -28,8 +28,8 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import path_option, rotated, write_result
-from bert_bench.timing_statistics import paired_speedup, summarize
+from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.timing_statistics import paired_speedup, rotated, summarize
 from bert_bench.workers.environments import Environment, bench_cache_dir
 from bert_bench.workers.rerank_worker import ENGINES
 from bert_export import export

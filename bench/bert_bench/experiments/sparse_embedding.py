@@ -23,7 +23,8 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import path_option, rotated, write_result
+from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.timing_statistics import rotated
 
 __all__ = ["main", "results_table"]
 

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
-from bert_bench.experiments.harness import path_option, rotated, write_result
+from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
-from bert_bench.timing_statistics import paired_speedup, summarize
+from bert_bench.timing_statistics import paired_speedup, rotated, summarize
 from bert_models import load_model, open_checkpoint
 from bert_models.crf import IGNORE_INDEX
 from bert_models.families import FAMILIES

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bert_bench.experiments.harness import rotated
 from bert_bench.serving.fleet import Fleet, RunningServer
 from bert_bench.serving.load import Answers, Plan, run_load
 from bert_bench.serving.server_process import send
 from bert_bench.serving.wire_formats import Request, WireFormat
+from bert_bench.timing_statistics import rotated
 from bert_runtime.numerics import FloatArray
 from bert_runtime.similarity import cosine
 

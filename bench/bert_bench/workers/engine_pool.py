@@ -11,6 +11,7 @@ from typing import Self
 
 from bert_bench.engines import EngineSpec
 from bert_bench.errors import BenchError
+from bert_bench.timing_statistics import rotated
 from bert_bench.workers.environments import Environment
 from bert_bench.workers.worker_process import WorkerProcess
 from bert_bench.workloads import Case
@@ -131,9 +132,7 @@ class EnginePool:
 
         The order is cyclic and begins one engine later each round, so that no engine is always the first.
         """
-        engines = [engine for engine in self.running if engine.accepts(case)]
-        first = round_index % max(1, len(engines))
-        for engine in engines[first:] + engines[:first]:
+        for engine in rotated([engine for engine in self.running if engine.accepts(case)], round_index):
             sleep(_REST_S)
             yield engine
 
