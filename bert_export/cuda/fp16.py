@@ -37,7 +37,7 @@ def fp16_nodes(graph: ir.Model) -> list[ir.Node]:
 
 
 def _constant_overflows(value: ir.Value | None) -> bool:
-    """Whether `value` is a constant beyond the range of FP16, such as the −1e9 that a pooling masks with."""
+    """Return whether `value` is a constant beyond the range of FP16, such as the −1e9 that a pooling masks with."""
     if value is None or value.const_value is None or value.dtype != ir.DataType.FLOAT:
         return False
     return bool(np.abs(constant(value)).max(initial=0) > FP16_MAX)

@@ -108,7 +108,7 @@ class _Packing:
                 self._graph.outputs[index].name = name
 
     def _is_tokenwise(self, node: ir.Node) -> bool:
-        """Whether the node reads only packed values and constants that are the same for every token."""
+        """Return whether the node reads only packed values and constants that are the same for every token."""
         if node.op_type not in _TOKENWISE:
             return False
         others = [value for value in node.inputs if value is not None and value not in self._packed]

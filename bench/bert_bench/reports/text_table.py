@@ -57,14 +57,14 @@ def _heading(report: Report) -> TextBlock:
 
 
 def _latencies(title: str, first: str, cases: Sequence[CaseReport], report: Report) -> TextBlock:
-    """Median latency and speed-up over the baseline, of each case on each engine."""
+    """Return the median latency and speed-up over the baseline, of each case on each engine."""
     names = [engine.name for engine in report.engines]
     rows = [[_case_name(case), *(_latency(case, name, report.baseline) for name in names)] for case in cases]
     return TextBlock(f"{title}; median ms, speed-up over {report.baseline}", [[first, *names], *rows])
 
 
 def _tail_latencies(report: Report) -> TextBlock:
-    """p90 and p99 latency of each case on each engine."""
+    """Return the p90 and p99 latency of each case on each engine."""
     names = [engine.name for engine in report.engines]
     rows = [
         [
@@ -99,7 +99,7 @@ def _speedup(case: CaseReport, engine: str) -> str:
 
 
 def _stages(report: Report) -> TextBlock | None:
-    """Stages of the shortest end-to-end call."""
+    """Return the stages of the shortest end-to-end call."""
     if not report.latency_breakdowns:
         return None
     tokens = next(iter(report.latency_breakdowns.values())).tokens
@@ -116,7 +116,7 @@ def _stages(report: Report) -> TextBlock | None:
 
 
 def _engines(report: Report) -> TextBlock:
-    """Throughput, loading, memory and size."""
+    """Return each engine's throughput, loading time, memory and size."""
     mixed = report.offline[0]
     header = ["", "texts/s", "", "ready s", "first s", "memory MiB", "file MiB"]
     rows = [_engine_row(engine, report) for engine in report.engines]
@@ -137,7 +137,7 @@ def _engine_row(engine: EngineReport, report: Report) -> list[str]:
 
 
 def _fidelity(report: Report) -> TextBlock | None:
-    """Differences and agreement of the engines' outputs with the reference's."""
+    """Return the differences and the agreement of the engines' outputs with the reference's."""
     fidelity = {engine.name: engine.fidelity for engine in report.engines if engine.fidelity is not None}
     if not fidelity:
         return None
@@ -152,7 +152,7 @@ def _fidelity(report: Report) -> TextBlock | None:
 
 
 def _notes(report: Report) -> TextBlock:
-    """Engines that did not run, notes, noise and method."""
+    """Return the engines that did not run, notes, noise and method."""
     lines = [f"Not run: {name}: {reason}" for name, reason in report.not_run.items()]
     lines += report.notes
     noisy = [f"{case.name} ({', '.join(case.noisy)})" for case in report.cases if case.noisy]

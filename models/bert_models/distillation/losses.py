@@ -133,7 +133,7 @@ def _single_label(outputs: BatchOutputs, task: Task, temperature: float) -> Tens
 
 
 def _token_classification(outputs: BatchOutputs, task: Task, temperature: float) -> Tensor:
-    """For a CRF head, compare the emission scores only; transitions are learned from labels."""
+    """Compare the tokens' label scores: for a CRF head, emission scores only; transitions are learned from labels."""
     student, teacher = outputs.student[outputs.tokens], outputs.teacher[outputs.tokens]
     return kl_divergence(student, teacher, temperature) / max(1, len(student))
 

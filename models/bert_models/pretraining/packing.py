@@ -199,7 +199,7 @@ def _to_numpy(values: "array[int]") -> IntArray:
 
 
 def _is_empty(spans: "array[int]", first_spans: "array[int]") -> bool:
-    """Whether the sequence that is being packed has no span yet."""
+    """Return whether the sequence that is being packed has no span yet."""
     return len(spans) // 2 == first_spans[-1]
 
 

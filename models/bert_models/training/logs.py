@@ -26,7 +26,7 @@ def build_loggers(folder: Path) -> list[Logger]:
 
 
 def _has_tensorboard() -> bool:
-    """Whether TensorBoard can be imported: installed, and with a protobuf that it can use."""
+    """Return whether TensorBoard can be imported: installed, and with a protobuf that it can use."""
     try:
         import_module("tensorboard")
         import_module("torch.utils.tensorboard")

@@ -64,7 +64,7 @@ class ChosenPrecision(NamedTuple):
 
 
 def _has_bf16() -> bool:
-    """Whether there is CUDA, or a processor with bf16 instructions."""
+    """Return whether there is CUDA, or a processor with bf16 instructions."""
     return torch.cuda.is_available() or has_instruction_set("bf16")
 
 

@@ -82,12 +82,12 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
 
 
 def _is_run_dir(output: Path) -> bool:
-    """Whether a training run wrote this folder: it has a report, or nothing but a run's state and logs."""
+    """Return whether a training run wrote this folder: it has a report, or nothing but a run's state and logs."""
     return (output / REPORT_NAME).is_file() or _is_unfinished(output)
 
 
 def _is_unfinished(output: Path) -> bool:
-    """Whether there is nothing but a run's state and logs; logs alone may come from another program."""
+    """Return whether there is nothing but a run's state and logs; logs alone may come from another program."""
     return output.is_dir() and {STATE_DIR} <= {path.name for path in output.iterdir()} <= {STATE_DIR, LOGS_DIR}
 
 

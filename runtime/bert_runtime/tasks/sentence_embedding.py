@@ -198,7 +198,7 @@ class SentenceEmbedding(Task):
         return "spearman"
 
     def deciding_metric(self, metrics: Mapping[str, float]) -> str:
-        """nDCG@10 on a retrieval data set, else `metric`."""
+        """Return nDCG@10 on a retrieval data set, else `metric`."""
         return RETRIEVAL_METRIC if RETRIEVAL_METRIC in metrics else self.metric
 
     @property

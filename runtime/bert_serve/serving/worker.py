@@ -74,7 +74,7 @@ class Worker:
                 job.finish(job)
 
     def _run_alone(self, taken: list[tuple[Job, range]], error: Exception) -> None:
-        """After a failure, run each job's sequences on their own, so that it fails only the job that causes it."""
+        """Run each job's sequences on their own after a failure, so that it fails only the job that causes it."""
         if len(taken) > 1:
             for part in taken:
                 self._run([part])
