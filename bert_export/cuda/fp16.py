@@ -79,7 +79,7 @@ def _cast(node: ir.Node, value: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Return `value` as `dtype`: constants are converted now, others by a Cast before `node`."""
     if value.const_value is not None:
         assert dtype == ir.DataType.FLOAT16  # constants are FP32, so none is ever cast back
-        return add_initializer(graph_of(node), f"{value.name}.half", constant(value).astype(np.float16))
+        return add_initializer(graph_of(node), f"{value.name}.fp16", constant(value).astype(np.float16))
     (cast,) = insert_before(node, "Cast", [value], like=value, attributes={"to": dtype})
     cast.type = ir.TensorType(dtype)
     return cast
