@@ -23,9 +23,9 @@ from bert_export.onnx_graph import (
     scope,
 )
 
-__all__ = ["MASKED_SCORE", "MASK_INPUT", "additive_mask", "replace_attention", "unmasked_bias"]
+__all__ = ["CUDA_MASKED_SCORE", "MASK_INPUT", "additive_mask", "replace_attention", "unmasked_bias"]
 
-MASKED_SCORE = -10000.0
+CUDA_MASKED_SCORE = -10000.0
 """Added to the score of a masked token: its attention weight becomes 0, while a sequence with no other token still has
 finite scores."""
 
@@ -117,17 +117,17 @@ def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
         return _with_masked_score(mask)
     if mask.dtype != ir.DataType.BOOL:
         raise NoMatch(f"expected a boolean mask, found {mask.dtype}")
-    kept, masked = (_scalar(node, *named) for named in (("kept", 0.0), ("masked", MASKED_SCORE)))
+    kept, masked = (_scalar(node, *named) for named in (("kept", 0.0), ("masked", CUDA_MASKED_SCORE)))
     (bias,) = insert_before(node, "Where", [mask, kept, masked], like=mask)
     bias.type = ir.TensorType(ir.DataType.FLOAT)
     return bias
 
 
 def _with_masked_score(mask: ir.Value) -> ir.Value:
-    """Return a mask with a position bias, which has `MASKED_SCORE` from now on where it masks."""
+    """Return a mask with a position bias, which has `CUDA_MASKED_SCORE` from now on where it masks."""
     where = producer(mask, "Where")
     constant(where.inputs[2])
-    where.replace_input_with(2, _scalar(where, "masked", MASKED_SCORE))
+    where.replace_input_with(2, _scalar(where, "masked", CUDA_MASKED_SCORE))
     return mask
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.attention import MASKED_SCORE
+from bert_export.cuda.attention import CUDA_MASKED_SCORE
 from bert_export.onnx_graph import MICROSOFT_DOMAIN, add_initializer, graph_of, insert_before, operators, tidy
 
 __all__ = ["decompose_packed_ops"]
@@ -89,7 +89,7 @@ class _TokenIndices:
         """Return what is added to the scores [B, 1 or A, S, S], in the dtype of `anchor`'s inputs."""
         dtype = anchor.inputs[0].dtype if anchor.inputs[0] is not None else None
         assert dtype is not None
-        kept, masked = (self._constant(np.array(score, dtype=dtype.numpy())) for score in (0.0, MASKED_SCORE))
+        kept, masked = (self._constant(np.array(score, dtype=dtype.numpy())) for score in (0.0, CUDA_MASKED_SCORE))
         if len(anchor.inputs) > _POSITION_BIAS_INPUT:
             is_token = self._add(anchor, "Unsqueeze", [self._is_token, self._constant([1, 2])], ir.DataType.BOOL)
             return self._add(anchor, "Where", [is_token, anchor.inputs[_POSITION_BIAS_INPUT], masked], dtype)

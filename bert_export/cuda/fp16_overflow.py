@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from bert_export.cuda.attention import MASKED_SCORE
+from bert_export.cuda.attention import CUDA_MASKED_SCORE
 from bert_export.cuda.fp16 import FP16_MAX, fp16_nodes
 from bert_export.onnx_graph import constant
 from bert_export.parity import probe_batches
@@ -74,7 +74,7 @@ def _measured_nodes(graph: ir.Model) -> list[ir.Node]:
 
 def _makes_mask(node: ir.Node) -> bool:
     masked = node.inputs[2] if node.op_type == "Where" else None
-    return masked is not None and masked.const_value is not None and float(constant(masked).min()) <= MASKED_SCORE
+    return masked is not None and masked.const_value is not None and float(constant(masked).min()) <= CUDA_MASKED_SCORE
 
 
 def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import torch
 
 from bert_export.capture import capture
 from bert_export.cuda import convert_to_fp16, fuse_for_cuda
-from bert_export.cuda.attention import MASK_INPUT, MASKED_SCORE
+from bert_export.cuda.attention import CUDA_MASKED_SCORE, MASK_INPUT
 from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import FusionError
 from bert_export.fusion import fuse
@@ -76,7 +76,7 @@ def test_additive_mask_is_finite_and_computed_once() -> None:
     assert biases[0] is biases[1] is biases[2]
     for value in graph.graph.initializers.values():
         assert np.isfinite(value.const_value.numpy()).all(), value.name
-    assert float(np.float16(MASKED_SCORE)) == MASKED_SCORE
+    assert float(np.float16(CUDA_MASKED_SCORE)) == CUDA_MASKED_SCORE
 
 
 def test_causal_attention_is_an_error_with_the_reason() -> None:
