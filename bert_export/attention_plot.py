@@ -7,14 +7,13 @@ inches, so that labels stay readable whatever the number of tokens and maps.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bert_runtime import Attention, DataError, InputError, MissingExtraError
-from bert_runtime.bundle.atomic_files import temp_path
+from bert_export.figure_files import check_figure_path, write_figure
+from bert_runtime import Attention, InputError
 from bert_runtime.numerics import Float32Array
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ __all__ = ["MAX_PLOTTED_TOKENS", "check_plot", "draw_attention", "plot_attention
 
 MAX_PLOTTED_TOKENS = 128
 """Tokens of a map: with more, cells of a large map are smaller than its letters. A judgement."""
-
-_FORMATS = (".png", ".svg", ".pdf")
 
 _COLORS = "Blues"
 _BAR_TICKS = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -108,10 +105,7 @@ def check_plot(path: Path) -> None:
         InputError: The suffix is not png, svg or pdf.
         MissingExtraError: matplotlib is not installed.
     """
-    if path.suffix not in _FORMATS:
-        raise InputError(f"{path}: expected a picture that ends in {', '.join(_FORMATS)}")
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", "drawing attention")
+    check_figure_path(path, "plot", "drawing attention")
 
 
 def plot_attention(attention: Attention, path: Path) -> None:
@@ -127,15 +121,7 @@ def plot_attention(attention: Attention, path: Path) -> None:
         MissingExtraError: matplotlib is not installed.
     """
     check_plot(path)
-    partial = temp_path(path)
-    try:
-        _save(draw_attention(attention), partial, path.suffix.removeprefix("."))
-        partial.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    write_figure(path, partial(_save, draw_attention(attention)))
 
 
 def _save(figure: "Figure", path: Path, picture_format: str) -> None:

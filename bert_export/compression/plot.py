@@ -1,17 +1,14 @@
 """Draw the candidates of a search: their metric against their latency."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bert_runtime.bundle.atomic_files import temp_path
-from bert_runtime.errors import DataError, InputError, MissingExtraError
+from bert_export.figure_files import check_figure_path, write_figure
+from bert_runtime.errors import InputError
 
 __all__ = ["check_plot", "plot_candidates"]
 
-_FORMATS = (".png", ".svg", ".pdf")
 _SMALLER, _UNCOMPRESSED, _DOMINATED = "#1f6feb", "#57606a", "#b6c2cf"
 
 
@@ -22,12 +19,9 @@ def check_plot(path: Path) -> None:
         InputError: The suffix is not png, svg or pdf, or there is no such folder.
         MissingExtraError: matplotlib is not installed.
     """
-    if path.suffix not in _FORMATS:
-        raise InputError(f"{path}: expected a picture that ends in {', '.join(_FORMATS)}")
+    check_figure_path(path, "plot", "drawing candidates")
     if not path.parent.is_dir():
         raise InputError(f"{path}: expected an existing folder to draw to, found no folder {path.parent}")
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "plot", "drawing candidates")
 
 
 def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -58,12 +52,4 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     axes.set_xlabel("milliseconds for a text of dev (square: uncompressed INT8)")
     axes.set_ylabel(f"{rows[0]['metric']} on the search's rows, 95 % interval")
     axes.set_xlim(left=0)
-    partial = temp_path(path)
-    try:
-        figure.savefig(partial, format=path.suffix.removeprefix("."), dpi=150)
-        partial.replace(path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    write_figure(path, lambda partial, picture_format: figure.savefig(partial, format=picture_format, dpi=150))

@@ -158,6 +158,6 @@ def test_what_cannot_be_written_leaves_the_old_picture(tmp_path: Path, monkeypat
 def test_missing_matplotlib_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [name for name in sys.modules if name.startswith("matplotlib")]:
         monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr("bert_export.attention_plot.find_spec", lambda name: None)
+    monkeypatch.setattr("bert_export.figure_files.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"drawing attention needs .*'matplotlib'.*\[plot\]"):
         check_plot(tmp_path / "a.png")

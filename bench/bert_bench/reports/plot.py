@@ -1,16 +1,12 @@
 """The charts of a benchmark."""
 
-from importlib.util import find_spec
 from pathlib import Path
 
 from bert_bench.reports.bar_chart import BarChart, draw_chart, save_chart
 from bert_bench.reports.report import Report
 from bert_bench.reports.report_chart import report_chart
-from bert_runtime.errors import InputError, MissingExtraError
 
 __all__ = ["comparison_chart", "plot_comparison", "plot_report", "require_plotting"]
-
-_FORMATS = (".png", ".svg", ".pdf")
 
 _COMPARISON_SHAPES = ("1x16", "1x128", "32x128")
 """Shapes of a comparison's chart, if they were measured; else the first three."""
@@ -23,10 +19,9 @@ def require_plotting(path: Path) -> None:
         InputError: the suffix is not png, svg or pdf.
         MissingExtraError: matplotlib is not installed.
     """
-    if path.suffix not in _FORMATS:
-        raise InputError(f"{path}: expected a chart that ends in {', '.join(_FORMATS)}")
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", "bench", "plotting")
+    from bert_export.figure_files import check_figure_path  # a worker imports this module without bert_export
+
+    check_figure_path(path, "bench", "plotting", kind="chart")
 
 
 def plot_report(report: Report, path: Path) -> None:

@@ -1,0 +1,53 @@
+"""Files of figures that matplotlib draws: png, svg or pdf."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.errors import DataError, InputError, MissingExtraError
+
+__all__ = ["check_figure_path", "write_figure"]
+
+_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "picture") -> None:
+    """Check that a figure can be drawn, and that the name of its file says in which format.
+
+    Args:
+        path: The file.
+        extra: The extra of bert-export that installs matplotlib for the caller.
+        purpose: What needs matplotlib, as the subject of a sentence.
+        kind: What the figure is called.
+
+    Raises:
+        InputError: The suffix is not png, svg or pdf.
+        MissingExtraError: matplotlib is not installed.
+    """
+    if path.suffix not in _SUFFIXES:
+        raise InputError(f"{path}: expected a {kind} that ends in {', '.join(_SUFFIXES)}")
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", extra, purpose)
+
+
+def write_figure(path: Path, save: Callable[[Path, str], None]) -> None:
+    """Write a figure to a file that replaces `path` once it is complete.
+
+    Args:
+        path: The file; its suffix decides the format.
+        save: Writes the figure to a path in a format (`png`, `svg` or `pdf`), which the path does not show.
+
+    Raises:
+        DataError: The file cannot be written; what was there before is unchanged.
+    """
+    partial = temp_path(path)
+    try:
+        save(partial, path.suffix.removeprefix("."))
+        partial.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
