@@ -1,11 +1,10 @@
 """Files of figures that matplotlib draws: png, svg or pdf."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.bundle.atomic_files import atomic_path
 from bert_runtime.errors import DataError, InputError, MissingExtraError
 
 __all__ = ["check_figure_path", "write_figure"]
@@ -42,12 +41,8 @@ def write_figure(path: Path, save: Callable[[Path, str], None]) -> None:
     Raises:
         DataError: The file cannot be written; what was there before is unchanged.
     """
-    partial = temp_path(path)
     try:
-        save(partial, path.suffix.removeprefix("."))
-        partial.replace(path)
+        with atomic_path(path) as partial:
+            save(partial, path.suffix.removeprefix("."))
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

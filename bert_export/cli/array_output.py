@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.bundle.atomic_files import atomic_path
 from bert_runtime.errors import DataError
 from bert_runtime.tasks import Embedding, FeatureExtraction, Result, SentenceEmbedding, Task, TokenVectors
 
@@ -46,15 +46,11 @@ def write_arrays(path: Path, results: Iterable[Result]) -> int:
     arrays = _token_arrays([result for result in found if isinstance(result, TokenVectors)])
     if any(isinstance(result, Embedding) for result in found):
         arrays = {"vectors": np.stack([result.vector for result in found if isinstance(result, Embedding)])}
-    partial = temp_path(path)
     try:
-        with partial.open("wb") as stream:
+        with atomic_path(path) as partial, partial.open("wb") as stream:
             np.savez(stream, **arrays)
-        partial.replace(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return len(found)
 
 

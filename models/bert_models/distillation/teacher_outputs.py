@@ -13,7 +13,7 @@ from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.teacher import Teacher
 from bert_models.training.data import ExampleDataset
 from bert_models.training.distributed.process_group import ProcessGroup
-from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.bundle.atomic_files import atomic_path
 from bert_runtime.numerics import FloatArray
 
 __all__ = ["ComputeOutputs", "TeacherOutputs"]
@@ -52,8 +52,8 @@ class TeacherOutputs:
                 return outputs
         outputs = self._compute(teacher, examples, show_progress=process_group.is_rank_zero)
         if path is not None and process_group.is_rank_zero:
-            torch.save({"identity": identity, "outputs": outputs}, temp_path(path))
-            temp_path(path).replace(path)
+            with atomic_path(path) as partial:
+                torch.save({"identity": identity, "outputs": outputs}, partial)
         return outputs
 
     def _compute(self, teacher: Teacher, examples: ExampleDataset, *, show_progress: bool) -> list[Tensor]:

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from bert_runtime.bundle.atomic_files import temp_path
+from bert_runtime.bundle.atomic_files import atomic_path
 
 __all__ = ["AtomicCheckpointIO", "MidEpochCheckpoint"]
 
@@ -36,12 +36,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write `checkpoint` and replace the file at `path` when all of it has been written."""
         final_path = Path(path)
         final_path.parent.mkdir(parents=True, exist_ok=True)
-        partial = temp_path(final_path)
-        try:
+        with atomic_path(final_path) as partial:
             torch.save(checkpoint, partial)
-            partial.replace(final_path)
-        finally:
-            partial.unlink(missing_ok=True)
 
 
 class MidEpochCheckpoint(Callback):

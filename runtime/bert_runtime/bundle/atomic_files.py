@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["atomic_write", "temp_path"]
+__all__ = ["atomic_path", "atomic_write", "temp_path"]
 
 
 def temp_path(path: Path) -> Path:
@@ -14,19 +14,28 @@ def temp_path(path: Path) -> Path:
 
 
 @contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to write, which replaces `path` when the block ends without an error.
+
+    After an error, `path` is unchanged, and the new file is removed. A link is followed. Raises `OSError`.
+    """
+    path = path.resolve()
+    partial = temp_path(path)
+    try:
+        yield partial
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
 def atomic_write(path: Path) -> Iterator[TextIO]:
     """Yield a UTF-8 text file that replaces `path` when the block ends without an error; otherwise `path` is unchanged.
 
     The new file has the permissions of the old one. A link is followed. Raises `OSError`.
     """
-    path = path.resolve()
-    partial = temp_path(path)
-    try:
-        with partial.open("w", encoding="utf-8") as stream:
-            if path.exists():
-                partial.chmod(path.stat().st_mode & 0o7777)
-            yield stream
-        partial.replace(path)
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with atomic_path(path) as partial, partial.open("w", encoding="utf-8") as stream:
+        if path.exists():
+            partial.chmod(path.stat().st_mode & 0o7777)
+        yield stream
