@@ -6,7 +6,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from bert_bench.background_load import BackgroundLoad, busy_notes
+from bert_bench.background_load import busy_notes, process_tree_cpu_s
 from bert_bench.benchmark import instruction_set_notes, measured_fields
 from bert_bench.comparison_request import ComparisonRequest
 from bert_bench.conditions import current_conditions
@@ -22,6 +22,7 @@ from bert_bench.workers.artifact_cache import ArtifactCache
 from bert_bench.workers.engine_pool import EnginePool
 from bert_bench.workers.environments import Environment
 from bert_bench.workers.worker_process import WorkerProcess
+from bert_export.background_load import BackgroundLoad
 from bert_runtime import Manifest
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.machine import available_cores
@@ -112,7 +113,7 @@ def _measure(
     workload, examples = request.workload(task, tokenizer), request.examples(task, tokenizer)
     probes = [text for example in examples for text in example.inputs] or request.probes(task, tokenizer)
     short = request.short_texts(task, tokenizer)
-    background_load = BackgroundLoad()
+    background_load = BackgroundLoad(process_tree_cpu_s)
     for spec, environment in specs:
         progress(f"loading {spec.name}")
         engine_pool.start(spec, short[0], settings.starts, environment)
@@ -135,7 +136,7 @@ def _measure(
     return {
         **fields,
         "peaks_gflops": peaks,
-        "background_load": background_load.fraction(),
+        "background_load": background_load.fraction(),  # before the workers end
         "notes": workload.notes,
     }  # fmt: skip
 

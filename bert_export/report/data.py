@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bert_export.background_load import BackgroundLoad
 from bert_export.compression_summary import COMPRESSION_KEY, PRUNING_KEY, describe_compression, describe_pruning
 from bert_export.latency import median_latencies_ms
-from bert_export.report.background_load import BackgroundLoad
 from bert_export.report.evaluation import Evaluation, evaluate_variants
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import kernel_names

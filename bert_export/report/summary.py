@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from bert_export.background_load import MAX_BACKGROUND_LOAD
 from bert_export.report.data import Latency, Report, VariantRecord
 from bert_export.report.evaluation import Comparison
 from bert_export.report.glossary import heading, readable
@@ -10,9 +11,6 @@ __all__ = ["Tile", "is_noisy", "shown_variant", "summary_tiles"]
 
 _PARAGRAPH_TOKENS = 128
 """Length whose latency stands for the variant: a paragraph."""
-
-_MAX_BACKGROUND_LOAD = 0.05
-"""Background load above which latencies carry a note, as those of `bert-export bench` do."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ def shown_variant(report: Report) -> VariantRecord:
 
 def is_noisy(latency: Latency) -> bool:
     """Return whether other processes took so much CPU time that the latencies may be theirs."""
-    return latency.background_load is not None and latency.background_load > _MAX_BACKGROUND_LOAD
+    return latency.background_load is not None and latency.background_load > MAX_BACKGROUND_LOAD
 
 
 def summary_tiles(report: Report) -> list[Tile]:

@@ -2,9 +2,13 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["BackgroundLoad"]
+__all__ = ["MAX_BACKGROUND_LOAD", "BackgroundLoad"]
+
+MAX_BACKGROUND_LOAD = 0.05
+"""Background load, as a fraction of the machine's CPU time, above which latencies carry a note."""
 
 _STAT = Path("/proc/stat")
 _IDLE_FIELDS = (3, 4)
@@ -14,10 +18,15 @@ _GUEST_FIELDS = 8
 
 
 class BackgroundLoad:
-    """Measures the CPU time of other processes, from its creation until `fraction` is called."""
+    """Measures the CPU time of other processes, from its creation until `fraction` is called.
 
-    def __init__(self) -> None:
-        self._begin_s, self._process_s, self._machine_s = time.monotonic(), time.process_time(), _machine_cpu_s()
+    Args:
+        own_cpu_s: Returns the CPU seconds that are not others', by default this process's.
+    """
+
+    def __init__(self, own_cpu_s: Callable[[], float] = time.process_time) -> None:
+        self._own_cpu_s = own_cpu_s
+        self._begin_s, self._own_s, self._machine_s = time.monotonic(), own_cpu_s(), _machine_cpu_s()
 
     def fraction(self) -> float | None:
         """Return the fraction of the machine's CPU time that other processes took; `None` outside Linux."""
@@ -25,7 +34,7 @@ class BackgroundLoad:
         if now_s is None or self._machine_s is None:
             return None
         available_s = (time.monotonic() - self._begin_s) * (os.cpu_count() or 1)
-        others_s = (now_s - self._machine_s) - (time.process_time() - self._process_s)
+        others_s = (now_s - self._machine_s) - (self._own_cpu_s() - self._own_s)
         return min(1.0, max(0.0, others_s) / max(available_s, 1e-9))
 
 
