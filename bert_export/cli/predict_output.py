@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from bert_runtime.bundle.atomic_files import atomic_write
+from bert_runtime.bundle.atomic_files import atomic_write, is_device, output_problem
 from bert_runtime.errors import BertError, DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Result, TextInput
@@ -36,10 +36,8 @@ def encodable(line: str) -> str:
 
 def check_writable(path: Path) -> None:
     """Raise `DataError`, before anything is computed, where there cannot be a file at `path`."""
-    if path.is_dir():
-        raise DataError(f"{path}: expected a file to write, found a folder; name a file in it")
-    if not path.parent.is_dir():
-        raise DataError(f"{path}: expected a folder {path.parent} to write into, found none; make it first")
+    if problem := output_problem(path):
+        raise DataError(problem)
 
 
 @contextmanager
@@ -52,7 +50,7 @@ def open_output(path: Path) -> Iterator[TextIO]:
         DataError: `path` cannot be written to.
     """
     try:
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if is_device(path):
             with path.open("w", encoding="utf-8", buffering=1) as device:
                 yield device
         else:

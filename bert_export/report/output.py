@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bert_export.errors import ExportError, OutputExistsError
-from bert_runtime.bundle.atomic_files import atomic_write
+from bert_runtime.bundle.atomic_files import atomic_write, is_device, output_problem
 
 __all__ = ["check_output", "write_page"]
 
@@ -19,12 +19,10 @@ def check_output(path: Path, *, force: bool) -> None:
         OutputExistsError: It exists.
         ExportError: It is a folder, or in none.
     """
-    if path.is_dir():
-        raise ExportError(f"{path}: expected a file to write, found a folder; name a file, such as {path}/report.html")
+    if problem := output_problem(path):
+        raise ExportError(problem)
     if path.is_file() and not force:
         raise OutputExistsError(f"{path} exists; replace it with --force, or name another file")
-    if not path.parent.is_dir():
-        raise ExportError(f"{path}: expected a folder {path.parent} to write into, found none; make it first")
 
 
 def write_page(path: Path, html: str) -> None:
@@ -33,9 +31,8 @@ def write_page(path: Path, html: str) -> None:
     Raises:
         ExportError: It cannot be written.
     """
-    is_device = path.exists() and not path.is_file()
     try:
-        with path.open("w", encoding="utf-8") if is_device else atomic_write(path) as stream:
+        with path.open("w", encoding="utf-8") if is_device(path) else atomic_write(path) as stream:
             stream.write(html)
     except OSError as error:
         raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from None

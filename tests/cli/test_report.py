@@ -66,7 +66,7 @@ def test_an_output_that_exists_is_kept_unless_forced(run: Run, classifier_bundle
 @pytest.mark.parametrize(
     ("output", "message"),
     [
-        (".", "expected a file to write, found a folder; name a file, such as {folder}/report.html"),
+        (".", "expected a file to write, found a folder; name a file in it"),
         ("none/report.html", "expected a folder {folder}/none to write into, found none; make it first"),
     ],
 )

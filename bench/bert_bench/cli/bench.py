@@ -14,6 +14,7 @@ from bert_export.cli.output import print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
 from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
+from bert_runtime.bundle.atomic_files import output_problem
 from bert_runtime.plan import tuned_plan
 from bert_runtime.records import read_records
 
@@ -65,8 +66,8 @@ def bench(
     from bert_bench import Settings, bench_bundle, plot_report, require_plotting
 
     for path in (json_file, plot):  # checked before measuring, which takes minutes
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise click.UsageError(f"{path}: expected a file in a folder that exists")
+        if path is not None and (problem := output_problem(path)):
+            raise click.UsageError(problem)
     if plot is not None:
         require_plotting(plot)
     lines = None if texts is None else [record.text() for record in read_records(texts, columns)]

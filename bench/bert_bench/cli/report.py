@@ -8,6 +8,7 @@ import click
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import output_option
 from bert_export.cli.param_types import PATH
+from bert_runtime.bundle.atomic_files import output_problem
 
 __all__ = ["report"]
 
@@ -29,8 +30,8 @@ def report(result: Path, title: str | None, markdown: Path | None, plot: Path | 
     from bert_bench.reports.read_report import read_report
 
     for path in (markdown, plot):
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise click.UsageError(f"{path}: expected a file in an existing folder")
+        if path is not None and (problem := output_problem(path)):
+            raise click.UsageError(problem)
     if plot is not None:
         require_plotting(plot)
     loaded = read_report(result)

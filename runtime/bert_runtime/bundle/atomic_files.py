@@ -5,12 +5,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["atomic_path", "atomic_write", "temp_path"]
+__all__ = ["atomic_path", "atomic_write", "is_device", "output_problem", "temp_path"]
 
 
 def temp_path(path: Path) -> Path:
     """Return the path that a file has until all of it is written."""
     return path.with_name(f".{path.name}.partial")
+
+
+def output_problem(path: Path) -> str | None:
+    """Return why there cannot be a file at `path`, or `None` if there can."""
+    if path.is_dir():
+        return f"{path}: expected a file to write, found a folder; name a file in it"
+    if not path.parent.is_dir():
+        return f"{path}: expected a folder {path.parent} to write into, found none; make it first"
+    return None
+
+
+def is_device(path: Path) -> bool:
+    """Return whether `path` is a pipe, a terminal or the like, which is written to and not replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
 
 
 @contextmanager
