@@ -20,6 +20,7 @@ from bert_models.sentence_transformers import (
     pooling_config,
     read_dense,
     read_pooling,
+    write_modules,
 )
 from bert_runtime.tasks import Reranking, TextClassification
 
@@ -205,14 +206,7 @@ def write_reranking(folder: Path, task: Reranking, hidden_size: int) -> dict[str
         modules.append(("Dense", dense_config(*pair, activation)))
         modules += [("LayerNorm", {"dimension": pair[1]})] if norm else []
     modules[-1][1].update(module_input_name="sentence_embedding", module_output_name="scores")
-    listed = []
-    for index, (kind, settings) in enumerate(modules):
-        path = f"{index}_{kind}" if index else ""
-        listed.append({"idx": index, "name": str(index), "path": path, "type": _TYPES[kind]})
-        if index:
-            (folder / path).mkdir(exist_ok=True)
-            write_json(folder / path / "config.json", settings)
-    write_json(folder / "modules.json", listed)
+    write_modules(folder, ((_TYPES[kind], settings) for kind, settings in modules))
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction", **_FEATURES})
     values = {"model_type": "CrossEncoder", "activation_fn": _PATHS[task.activation]}
     write_json(folder / _CONFIG, {**values, "prompts": {}, "default_prompt_name": None})

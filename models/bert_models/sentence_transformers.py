@@ -7,7 +7,7 @@ A `Normalize` module has no settings, so its folder may be absent.
 `bert_models.sparse_encoders` knows the settings of its `SparseEncoder`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ __all__ = [
     "read_max_tokens",
     "read_pooling",
     "read_sentence_embedding",
+    "write_modules",
     "write_sentence_embedding",
 ]
 
@@ -137,7 +138,7 @@ def module_folders(folder: Path) -> dict[str, Path]:
 
 def module_types(folder: Path) -> list[str]:
     """Return the classes of the pipeline's modules without their packages, such as `Transformer` and `Pooling`."""
-    return [str(module.get("type", "")).rpartition(".")[2] for module in _modules(folder)]
+    return [_kind(module) for module in _modules(folder)]
 
 
 def _modules(folder: Path) -> list[dict[str, Any]]:
@@ -227,24 +228,33 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
         task: pooling, dense layers and normalisation.
         hidden_size: width of the encoder's hidden states.
     """
-    dense = ["Dense"] * len(task.dense_sizes)
-    kinds = ["Transformer", "Pooling", *dense, *(["Normalize"] if task.normalize else [])]
-    paths = ["" if kind == "Transformer" else f"{i}_{kind}" for i, kind in enumerate(kinds)]
-    modules = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for i, (kind, path) in enumerate(zip(kinds, paths, strict=True))
-    ]
-    for path in paths[1:]:
-        (folder / path).mkdir(exist_ok=True)
     excluded = {} if task.include_prompt else {"include_prompt": False}
-    write_json(folder / paths[1] / "config.json", {**pooling_config(task.pooling, hidden_size), **excluded})
+    pooling = {**pooling_config(task.pooling, hidden_size), **excluded}
+    layers = zip(pairwise((hidden_size, *task.dense_sizes)), task.dense_activations, strict=True)
+    dense = [("Dense", dense_config(*sizes, activation)) for sizes, activation in layers]
+    modules = [("Transformer", {}), ("Pooling", pooling), *dense]
+    modules += [("Normalize", {})] if task.normalize else []
+    write_modules(folder, ((f"sentence_transformers.models.{kind}", settings) for kind, settings in modules))
     if task.prompts or task.similarity != "cosine":
         prompts = {"prompts": dict(task.prompts), "default_prompt_name": task.prompt_name}
         write_json(folder / _PROMPTS_FILE, {**prompts, "similarity_fn_name": task.similarity})
-    sizes = pairwise((hidden_size, *task.dense_sizes))
-    for path, size, activation in zip(paths[2:], sizes, task.dense_activations, strict=False):
-        write_json(folder / path / "config.json", dense_config(*size, activation))
-    write_json(folder / "modules.json", modules)
+
+
+def write_modules(folder: Path, modules: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Write `modules.json`, and the settings of each module into a folder of its own, such as `1_Pooling`.
+
+    Args:
+        folder: an existing folder to write into, which is the first module's, the encoder's.
+        modules: class and settings of each module; none for the encoder, whose settings are the checkpoint's.
+    """
+    listed = []
+    for index, (kind, settings) in enumerate(modules):
+        path = f"{index}_{kind.rpartition('.')[2]}" if index else ""
+        listed.append({"idx": index, "name": str(index), "path": path, "type": kind})
+        (folder / path).mkdir(exist_ok=True)
+        if settings:
+            write_json(folder / path / "config.json", settings)
+    write_json(folder / "modules.json", listed)
 
 
 def pooling_config(pooling: str, hidden_size: int) -> dict[str, Any]:

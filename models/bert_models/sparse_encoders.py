@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json, write_json
-from bert_models.sentence_transformers import is_sentence_transformers_folder, module_types
+from bert_models.files import read_json
+from bert_models.sentence_transformers import is_sentence_transformers_folder, module_types, write_modules
 from bert_runtime.tasks import SparseEmbedding
 from bert_runtime.tasks.sparse_embedding import SPARSE_ACTIVATIONS, SPARSE_POOLINGS
 
@@ -58,18 +58,9 @@ def read_sparse_embedding(folder: Path, vocab_size: int) -> SparseEmbedding:
 
 def write_sparse_embedding(folder: Path, task: SparseEmbedding) -> None:
     """Write the settings that `read_sparse_embedding` reads into the existing `folder`."""
-    paths = {"MLMTransformer": "", _POOLING: _POOLING_FOLDER}
-    modules = [
-        {"idx": index, "name": str(index), "path": path, "type": f"{_PACKAGE}.{kind}"}
-        for index, (kind, path) in enumerate(paths.items())
-    ]
-    (folder / _POOLING_FOLDER).mkdir(exist_ok=True)
-    write_json(
-        folder / _POOLING_FOLDER / "config.json",
-        {
-            "pooling_strategy": task.pooling,
-            "activation_function": task.activation,
-            "word_embedding_dimension": task.vocab_size,
-        },
-    )
-    write_json(folder / "modules.json", modules)
+    pooling = {
+        "pooling_strategy": task.pooling,
+        "activation_function": task.activation,
+        "word_embedding_dimension": task.vocab_size,
+    }
+    write_modules(folder, [(f"{_PACKAGE}.MLMTransformer", {}), (f"{_PACKAGE}.{_POOLING}", pooling)])
