@@ -36,7 +36,7 @@ from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.tasks import TASKS, SentenceEmbedding, Task
-from bert_runtime.verification import verify
+from bert_runtime.verification import failed_checks, verify
 
 __all__ = ["export"]
 
@@ -289,6 +289,5 @@ def _write_manifest(
 def _verify(context: BuildContext) -> None:
     """Load the finished bundle with the runtime and repeat its self-tests."""
     context.progress("verifying the bundle with the runtime")
-    failed = [f"{check.name}: {check.detail}" for check in verify(context.folder) if not check.passed]
-    if failed:
+    if failed := failed_checks(verify(context.folder)):
         raise ExportError(f"the finished bundle fails its own verification: {'; '.join(failed)}")

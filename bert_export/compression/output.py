@@ -15,7 +15,7 @@ from bert_models import Checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
-from bert_runtime.verification import verify
+from bert_runtime.verification import failed_checks, verify
 
 __all__ = ["compression_record", "write_bundle"]
 
@@ -68,6 +68,5 @@ def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any]) -> None:
         lines = "".join(f"- {line}\n" for line in describe_compression(record))
         with (folder / CARD_NAME).open("a", encoding="utf-8") as card:
             card.write(f"\n## Compression\n\n{lines}")
-        failed = [f"{check.name}: {check.detail}" for check in verify(folder) if not check.passed]
-        if failed:
+        if failed := failed_checks(verify(folder)):
             raise ExportError(f"the compressed bundle fails its own verification: {'; '.join(failed)}")

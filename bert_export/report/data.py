@@ -18,7 +18,7 @@ from bert_runtime.machine import describe, installed_versions
 from bert_runtime.model import Model
 from bert_runtime.plan import tuned_plan
 from bert_runtime.variant_choice import can_run, cpu_plan
-from bert_runtime.verification import Check, verify
+from bert_runtime.verification import Check, failed_checks, verify
 
 __all__ = ["Latency", "Report", "VariantRecord", "measure_report"]
 
@@ -183,8 +183,7 @@ def measure_report(
 def _verified(bundle: Path) -> tuple[Check, ...]:
     """Return the checks of a bundle, or raise `BundleError` if one fails."""
     checks = tuple(verify(bundle))
-    failed = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
-    if failed:
+    if failed := failed_checks(checks):
         raise BundleError(
             f"{bundle}: {len(failed)} of {len(checks)} checks failed ({'; '.join(failed)}); "
             "export the bundle again or make a new copy of it"

@@ -1,6 +1,7 @@
 """Verification of a bundle: files against hashes, and each variant's outputs against its recorded self-test."""
 
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs
 from bert_runtime.variant_choice import can_run
 
-__all__ = ["Check", "self_test", "self_test_values", "verify"]
+__all__ = ["Check", "failed_checks", "self_test", "self_test_values", "verify"]
 
 _MAX_SELF_TEST_VALUES = 1024
 """Values per input that a self-test records: as many as the widest usual embedding has.
@@ -77,6 +78,11 @@ def verify(bundle: str | Path) -> list[Check]:
     checks.append(_check_kernels(manifest))
     checks += [_self_test(path, manifest, variant) for variant in manifest.variants]
     return checks if manifest.attention is None else [*checks, _attention_self_test(path, manifest, manifest.attention)]
+
+
+def failed_checks(checks: Iterable[Check]) -> list[str]:
+    """Return the name and the reason of each check that failed."""
+    return [f"{check.name}: {check.detail}" for check in checks if not check.passed]
 
 
 def _check_manifest(bundle: Path) -> Check:
