@@ -31,7 +31,7 @@ from bert_export.errors import OutputExistsError
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
-from bert_runtime.bundle.atomic_folders import check_replaceable
+from bert_runtime.bundle.atomic_folders import check_replaceable, is_free
 from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
@@ -133,8 +133,7 @@ def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> 
 def _open_journal(request: SearchRequest, source: Checkpoint, *, force: bool) -> Journal:
     """Create the folder of the search, or go on with the one that is there."""
     folder = request.folder
-    is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not is_free and not (folder / JOURNAL_NAME).is_file():
+    if not is_free(folder) and not (folder / JOURNAL_NAME).is_file():
         raise OutputExistsError(f"{folder}: exists and is not the folder of a search; move it elsewhere")
     if force:
         shutil.rmtree(folder, ignore_errors=True)

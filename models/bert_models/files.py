@@ -1,14 +1,14 @@
-"""JSON files of a checkpoint, the names in them, and a check for files that replacing a folder would lose."""
+"""JSON files of a checkpoint, and the names in them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from bert_models.errors import CheckpointError
 
-__all__ = ["finite_json", "is_file_name", "read_json", "unowned_files", "write_json"]
+__all__ = ["finite_json", "is_file_name", "read_json", "write_json"]
 
 _MAX_JSON_BYTES = 2**25
 """Parsed JSON takes up to 25 times its size in memory. The largest of published checkpoints, the added tokens of a
@@ -66,8 +66,3 @@ def write_json(path: Path, value: Any) -> None:
     """Write `value` to `path` as indented UTF-8 JSON, see `finite_json`."""
     text = json.dumps(finite_json(value), indent=2, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")
-
-
-def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:
-    """Return the names in `folder` that match none of the glob patterns `own`; replacing the folder would lose them."""
-    return sorted(path.name for path in folder.iterdir() if not any(map(path.match, own)))

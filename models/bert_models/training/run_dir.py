@@ -6,8 +6,8 @@ from pathlib import Path
 from torch import nn
 
 from bert_models.errors import TrainingError
-from bert_models.files import unowned_files
 from bert_models.tokenizer_files import TOKENIZER_FILES
+from bert_runtime.bundle.atomic_folders import is_free, unowned_files
 
 __all__ = [
     "BEST_NAME",
@@ -64,7 +64,7 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
         raise TrainingError(f"{output}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if is_free(output):
         return
     if interrupted and not (resume or force):
         raise TrainingError(

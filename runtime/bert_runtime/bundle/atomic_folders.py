@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -16,7 +16,7 @@ from bert_runtime.bundle.building_folders import RETIRED_SUFFIX, locked, locked_
 from bert_runtime.bundle.exchange import exchange_folders
 from bert_runtime.errors import BertError
 
-__all__ = ["atomic_replace_dir", "check_replaceable", "umask"]
+__all__ = ["atomic_replace_dir", "check_replaceable", "is_free", "umask", "unowned_files"]
 
 
 def check_replaceable(output: Path) -> None:
@@ -26,6 +26,16 @@ def check_replaceable(output: Path) -> None:
         raise BertError(
             f"{output}: is or contains the current directory, which cannot be replaced; name another folder"
         )
+
+
+def is_free(output: Path) -> bool:
+    """Return whether there is nothing at `output`, or an empty folder, so that nothing can be lost."""
+    return not output.exists() or (output.is_dir() and not any(output.iterdir()))
+
+
+def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:
+    """Return the names in `folder` that match none of the glob patterns `own`; replacing the folder would lose them."""
+    return sorted(path.name for path in folder.iterdir() if not any(map(path.match, own)))
 
 
 @contextmanager

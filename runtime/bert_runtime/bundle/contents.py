@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from bert_runtime.bundle.atomic_folders import is_free, unowned_files
 from bert_runtime.bundle.manifest import MANIFEST_NAME
 from bert_runtime.plan import TUNING_NAME
 
@@ -21,14 +22,13 @@ def replacement_problem(output: Path, *, force: bool) -> str | None:
         output: the folder; free, empty, or holding nothing but a bundle.
         force: whether a bundle that is already there may be replaced.
     """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if is_free(output):
         return None
     if not (output / MANIFEST_NAME).is_file():
         return f"{output}: exists and is not a bundle; choose another path"
     if not force:
         return f"{output}: a bundle is already there; replace it with --force"
-    others = sorted(path.name for path in output.iterdir() if not any(map(path.match, BUNDLE_FILES)))
-    if others:
-        found = ", ".join(others)
+    if unowned := unowned_files(output, BUNDLE_FILES):
+        found = ", ".join(unowned)
         return f"{output}: besides the bundle there is also {found}, which would be lost; move that elsewhere first"
     return None

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bert_runtime.bundle.assets import check_assets
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir, is_free
 from bert_runtime.bundle.contents import CARD_NAME
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from bert_runtime.bundle.stable_reads import read_unreplaced
@@ -83,7 +83,7 @@ def backend_path() -> Path:
 
 def _replacement_problem(output: Path, *, force: bool) -> str | None:
     """Return why a model may not be written to `output`, or `None` if it may."""
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    if is_free(output):
         return None
     if not (output / _VERSION / "bundle" / MANIFEST_NAME).is_file():
         return f"{output}: exists and is not a model that bert-export wrote; choose another name"
