@@ -162,9 +162,8 @@ def _variants_table(variants: tuple[Variant, ...]) -> str:
     """Return a table of the variants with size, fidelity, metrics and latency."""
     rows = [["variant", "size", "difference from FP32", "metrics", "latency"], ["---"] * 5]
     for variant in variants:
-        size_mb = sum(asset.size_bytes for asset in variant.assets) / 1e6
         latency = ", ".join(f"{value:.2f} ms at {shape}" for shape, value in variant.latency_ms.items())
-        measured = (f"{size_mb:.1f} MB", _numbers(variant.drift), _numbers(variant.metrics), latency)
+        measured = (f"{variant.size_bytes / 1e6:.1f} MB", _numbers(variant.drift), _numbers(variant.metrics), latency)
         rows.append([variant.title, *(text or "–" for text in measured)])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 

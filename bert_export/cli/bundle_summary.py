@@ -72,7 +72,7 @@ def print_variants(manifest: Manifest) -> None:
     header = ["variant", "size", *(f"{shape}, ms" for shape in shapes), *["speed"] * bool(shapes)]
     rows = [[*header, *[metric] * (metric is not None), "fidelity"]]
     for variant in manifest.variants:
-        row = [variant.title, f"{_size_mb(variant):.1f} MB"]
+        row = [variant.title, f"{variant.size_bytes / 1e6:.1f} MB"]
         row += [format_ms(variant.latency_ms[shape]) if shape in variant.latency_ms else "-" for shape in shapes]
         row += [_speed(variant, manifest.variants[0], shapes[-1])] if shapes else []
         row += [_format_number(variant.metrics.get(metric, "-"), ".4f")] if metric is not None else []
@@ -126,7 +126,7 @@ def _variant_rows(variant: Variant) -> list[tuple[str, str]]:
     files = " + ".join(asset.file for asset in variant.assets)
     details = [*_graph_details(variant), *_measurements(variant)]
     return [
-        (variant.title, f"{files}, {_size_mb(variant):.1f} MB, opset {variant.opset}"),
+        (variant.title, f"{files}, {variant.size_bytes / 1e6:.1f} MB, opset {variant.opset}"),
         *(("", detail) for detail in details),
     ]
 
@@ -139,10 +139,6 @@ def _attention_rows(graph: AttentionGraph) -> list[tuple[str, str]]:
         ("", f"probabilities: {len(graph.outputs)} layers of {graph.num_heads} heads"),
         ("", _format_measurement("parity with PyTorch", graph.parity)),
     ]
-
-
-def _size_mb(variant: Variant) -> float:
-    return sum(asset.size_bytes for asset in variant.assets) / 1e6
 
 
 def _graph_details(variant: Variant) -> list[str]:

@@ -54,12 +54,11 @@ class VariantRecord:
     def of(cls, variant: Variant) -> "VariantRecord":
         """Return the record of a variant."""
         copied = (
-            "title", "precision", "target", "opset", "instruction_set", "fusions", "functions", "int8_flops_share",
-            "quantization", "evaluated_on", "parity", "drift", "metrics", "latency_ms", "faithful",
+            "title", "precision", "target", "size_bytes", "opset", "instruction_set", "fusions", "functions",
+            "int8_flops_share", "quantization", "evaluated_on", "parity", "drift", "metrics", "latency_ms", "faithful",
         )  # fmt: skip
         return cls(
             files=tuple(asset.file for asset in variant.assets),
-            size_bytes=sum(asset.size_bytes for asset in variant.assets),
             kept_fp32=len(variant.kept_fp32),
             **{name: getattr(variant, name) for name in copied},
         )

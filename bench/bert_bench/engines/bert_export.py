@@ -46,5 +46,4 @@ class BundleSpec(EngineSpec):
             self.bundle, precision=self.variant, device="cpu", threads=self.threads,
             max_batch_tokens=self.max_batch_tokens,
         )  # fmt: skip
-        assets = Manifest.read(self.bundle).variant(self.variant).assets
-        return ModelEngine(model, sum(asset.size_bytes for asset in assets))
+        return ModelEngine(model, Manifest.read(self.bundle).variant(self.variant).size_bytes)

@@ -62,8 +62,25 @@ class SelfTest:
     """Largest absolute difference that another machine's rounding explains, with the same native kernels."""
 
 
+class _GraphFiles:
+    """The files of an entry with a graph."""
+
+    model: Asset
+    external_data: Asset | None
+
+    @property
+    def assets(self) -> tuple[Asset, ...]:
+        """The graph's files: the graph, and its external data if it has any."""
+        return (self.model,) if self.external_data is None else (self.model, self.external_data)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the graph's files."""
+        return sum(asset.size_bytes for asset in self.assets)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(_GraphFiles):
     """One graph of the bundle: precision × target × padding mode, with the measurements that validate it."""
 
     precision: str
@@ -133,14 +150,9 @@ class Variant:
             ]
         )
 
-    @property
-    def assets(self) -> tuple[Asset, ...]:
-        """The graph's files: the graph, and its external data if it has any."""
-        return (self.model,) if self.external_data is None else (self.model, self.external_data)
-
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionGraph:
+class AttentionGraph(_GraphFiles):
     """The graph that also gives attention probabilities: FP32, for the CPU, `masked`."""
 
     model: Asset
@@ -172,8 +184,3 @@ class AttentionGraph:
     def num_heads(self) -> int:
         """Attention heads per layer."""
         return int(self.outputs[0].axes[1])
-
-    @property
-    def assets(self) -> tuple[Asset, ...]:
-        """The graph's files: the graph, and its external data if it has any."""
-        return (self.model,) if self.external_data is None else (self.model, self.external_data)
