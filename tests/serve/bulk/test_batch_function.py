@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+import bert_serve
 from bert_runtime import BundleError, DataError, InputError, Manifest, MissingExtraError, load
 from bert_runtime.plan import Plan, write_tuning
 from bert_serve import batch_function
@@ -175,6 +176,7 @@ def test_one_thread_is_one_core_where_tune_chose_more(embedding_bundle: Path, co
 
 
 def test_a_missing_pyarrow_is_an_extra(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bert_serve, "bulk", bert_serve.bulk)  # the import below leaves another package there
     for name in [name for name in sys.modules if name.startswith("bert_serve.bulk")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyarrow", None)
