@@ -94,7 +94,7 @@ _search_option = option_group("Search")
 @_search_option(
     "--copies",
     type=int,
-    show_default="enough for 40,000 rows, at most 9",
+    show_default="as many as there may be time for, at most 9",
     help="Copies of each training row in which words are replaced by similar ones, to learn from the whole model.",
 )
 @_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
