@@ -103,7 +103,7 @@ def plan_last_rung(row_s: float, budget_s: float, rows: TrainingRows) -> Rung:
         budget_s: Seconds that are left.
         rows: What there is to train on.
     """
-    left_s = budget_s / _EPOCHS_WITH_COPIES - rows.num_given * row_s
+    left_s = (budget_s - rows.answers_s(rows.num_given)) / _EPOCHS_WITH_COPIES - rows.num_given * row_s
     fitting = int(left_s / (rows.copy_work * row_s + rows.answer_s / _EPOCHS_WITH_COPIES))
     num_copies = min(fitting, rows.num_copies)
     if num_copies < min(rows.num_given, rows.num_copies):  # not worth the labels, which copies do not have

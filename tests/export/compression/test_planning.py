@@ -1,5 +1,7 @@
 """How a search divides its budget."""
 
+from dataclasses import replace
+
 import pytest
 
 from bert_export.compression.planning import (
@@ -62,6 +64,8 @@ def test_the_time_that_rows_are_answered_in_is_counted() -> None:
     slow = rows(100, 900, answer_s=0.04)
     assert plan_last_rung(0.01, 20.0, slow) == Rung(1, 4, 300)  # 200 copies: 8 s, and 4 epochs of 3 s
     assert slow.answers_s(300) == pytest.approx(8.0)
+    fewer = replace(slow, num_answered=50)  # the last 50 given ones: 2 s
+    assert plan_last_rung(0.01, 22.0, fewer) == Rung(1, 4, 300)
     assert slow.answers_s(50) == 0.0
 
 
