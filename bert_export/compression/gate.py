@@ -33,10 +33,9 @@ def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured],
     """Choose a bundle by the user's rule, and let the gate judge it.
 
     With a least speed-up, the bundle of the least loss on the search's rows among those that are fast enough is chosen;
-    without any, among those that are nearly as fast as the fastest. With a maximum drop, too, that must be within it on
-    the gate's rows. With a maximum drop alone, those within it on the
-    search's rows are judged from the fastest to the slowest until one passes; without any, the one of the least loss is
-    judged.
+    without any, among those that are nearly as fast as the fastest. With a maximum drop, too, its loss on the gate's
+    rows must be within that. With a maximum drop alone, those within it on the search's rows are judged from the
+    fastest to the slowest until one passes; without any, the one of the least loss is judged.
 
     Args:
         goal: The rule.
