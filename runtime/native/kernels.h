@@ -197,7 +197,8 @@ struct Attention {
 };
 
 // Chooses the tokens that stay after a layer's attention: of each sequence of n tokens ⌈n · percent / 100⌉, or
-// min(n, 16) if that is more, those that the first token attends to most on average over the heads, and always the first one.
+// min(n, 16) if that is more, those that the first token attends to most on average over the heads, and always the
+// first one.
 struct KeepTokens {
   size_t batch, tokens, num_heads, head_size;
   float scale;

@@ -32,7 +32,7 @@ namespace bert {
 
 namespace {
 
-constexpr float kValueSteps = 4095;  // the values of attended keys are int16 from -kValueSteps to kValueSteps
+constexpr float kValueSteps = 4095;           // the values of attended keys are int16 from -kValueSteps to kValueSteps
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
 
 // The position scores of one head, and the tables that they are made from.

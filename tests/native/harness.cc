@@ -221,10 +221,12 @@ struct AttentionCase {
 
   explicit AttentionCase(Random& random)
       : is_long(random.one_in(25)),
-        batch(is_long ? 1 : random.one_in(12) ? 0 : random.integer(1, 3)),
-        tokens(is_long               ? random.integer(256, 300)
-               : random.one_in(15)   ? 0
-                                     : random.integer(1, random.one_in(4) ? 150 : 48)),
+        batch(is_long             ? 1
+              : random.one_in(12) ? 0
+                                  : random.integer(1, 3)),
+        tokens(is_long             ? random.integer(256, 300)
+               : random.one_in(15) ? 0
+                                   : random.integer(1, random.one_in(4) ? 150 : 48)),
         num_heads(is_long ? 2 * random.integer(0, 1) + 1 : random.integer(1, 4)),  // odd: of two threads, one gets more
         head_size(!is_long && random.one_in(3) ? random.integer(1, 256) : random.size(64)),
         width(num_heads * head_size),
