@@ -51,7 +51,8 @@ def num_words(record: Record) -> int:
 def shares_of_copies(records: Sequence[Record], like: Sequence[Record]) -> FloatArray:
     """Return how many copies rows should have, so that these are as long as other rows; 1 on average, float [rows].
 
-    Training files may have shorter texts than those a model is for: most rows of SST-2 are phrases of the sentences.
+    Training files may have shorter texts than those a model is for: of SST-2, rows have 10 words on average, and dev's
+    sentences 19.
 
     Args:
         records: Rows.

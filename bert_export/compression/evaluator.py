@@ -75,7 +75,7 @@ class CandidateEvaluator:
     timed: set[Shape] = field(default_factory=set)
     """Shapes that were timed because they may be fast enough, in turn with few others."""
     num_answered: int = 0
-    """Of the rows to train on, the first ones that the uncompressed model has answered."""
+    """Rows to train on that the uncompressed model has answered, the first ones that there are."""
     work: dict[str, float] = field(default_factory=dict)
     """Work of each trial's last training in given rows, by its checkpoint."""
 

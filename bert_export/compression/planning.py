@@ -31,19 +31,19 @@ class Rung:
     num_candidates: int
     epochs: int
     num_rows: int
-    """Of the rows to train on, the first ones: given rows in random order, and then copies."""
+    """Rows of an epoch, the first ones that there are: given rows in random order, and then copies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRows:
-    """What there is to train on, and what the rows take."""
+    """The rows that candidates may be trained on, and the time that they take."""
 
     num_given: int
     num_copies: int = 0
     copy_work: float = 1.0
     """Work of training on a copy over that of a given row: copies may be longer."""
     num_answered: int = 0
-    """Of all rows, the first ones that the uncompressed model has answered."""
+    """Rows that the uncompressed model has answered, the first ones that there are."""
     answer_s: float = 0.0
     """Seconds that it takes to answer another row, once for all candidates."""
 
@@ -76,7 +76,7 @@ def plan_rungs(num_candidates: int, row_s: float, budget_s: float, rows: Trainin
         num_candidates: How many candidates there are.
         row_s: Seconds that a candidate takes for a given row in an epoch.
         budget_s: Seconds for all of them, those of the first candidate's `first_rung` included.
-        rows: What there is to train on.
+        rows: The rows that candidates may be trained on.
 
     Returns:
         The rungs, of which the first one is a `first_rung` of some candidates; with too small a budget, of one, and no
@@ -101,7 +101,7 @@ def plan_last_rung(row_s: float, budget_s: float, rows: TrainingRows) -> Rung:
     Args:
         row_s: Seconds that it takes for a given row in an epoch.
         budget_s: Seconds that are left.
-        rows: What there is to train on.
+        rows: The rows that candidates may be trained on.
     """
     left_s = (budget_s - rows.answers_s(rows.num_given)) / _EPOCHS_WITH_COPIES - rows.num_given * row_s
     fitting = int(left_s / (rows.copy_work * row_s + rows.answer_s / _EPOCHS_WITH_COPIES))
@@ -123,7 +123,7 @@ def plan_narrowed_rung(row_s: float, left_s: float, budget_s: float, rows: Train
         row_s: Seconds that it takes for a given row in an epoch.
         left_s: Seconds that are left; without enough for all rows that were trained on, it learns from fewer.
         budget_s: Seconds of the whole search, which may be exceeded by a share.
-        rows: What there is to train on.
+        rows: The rows that candidates may be trained on.
     """
     if row_s * rows.num_sampled > left_s + _MAX_OVERRUN * budget_s:
         return None

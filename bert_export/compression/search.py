@@ -34,7 +34,7 @@ class Evaluator(Protocol):
 
     @property
     def rows(self) -> TrainingRows:
-        """What there is to train on."""
+        """The rows that candidates may be trained on."""
 
     def pool(self, speedup: float) -> list[Candidate]:
         """Return candidates that are predicted to have at least this speed-up, the most promising first."""

@@ -22,7 +22,7 @@ class CalibratedWeight(NamedTuple):
     scales: Float32Array
     """The scale of each output channel [out]."""
     bias_shift: Float32Array
-    """What to add to the bias [out]."""
+    """Correction that is added to the bias [out]."""
     input_parameters: list[tuple[np.float32, np.uint8]]
     """The scale and zero point of each of the inputs."""
 

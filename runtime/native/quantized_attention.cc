@@ -33,6 +33,7 @@ namespace bert {
 namespace {
 
 constexpr float kValueSteps = 4095;           // the values of attended keys are int16 from -kValueSteps to kValueSteps
+constexpr size_t kMaxKeysOfSum = 2048;        // of more, equal probabilities are rounded alike by more than 0.2 %
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
 
 // The position scores of one head, and the tables that they are made from.
@@ -174,20 +175,21 @@ inline BERT_ALWAYS_INLINE void softmax(const Head& head, const F32 (&row_max)[R]
   for (int r = 0; r < R; ++r) {
     // The step depends on the sum, not on the maximum: if one key has half of the attention, hundreds of keys that
     // share the other half must not be rounded away.
-    steps[r] = std::min(kMaxInt16, head.max_probability_sum / reduce_sum(sums[r]));
+    const float sum = reduce_sum(sums[r]);
+    steps[r] = std::min(kMaxInt16, head.max_probability_sum / sum);
+    // A query without any key gets zeros, as in ONNX Runtime's Attention.
+    factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / (steps[r] * sum);
   }
   for (int r = 0; r < R; ++r) {
     const float* powers = head.scores + r * head.padded_tokens;
+    auto rounded = [&](size_t first) { return round_to_i32(load(powers + first) * set1(steps[r])); };
+    for (size_t token = 0; token < head.padded_keys(); token += kPanelColumns)
+      store_i32(head.probabilities + r * head.padded_tokens + token,
+                narrow_to_i16(rounded(token), rounded(token + kLanes)));
+    if (head.range.count <= kMaxKeysOfSum || factors[r] == 0) continue;
     I32 sum = zero_i32();
-    for (size_t token = 0; token < head.padded_keys(); token += kPanelColumns) {
-      auto rounded = [&](size_t first) { return round_to_i32(load(powers + first) * set1(steps[r])); };
-      const I32 low = rounded(token), high = rounded(token + kLanes);
-      sum = add(sum, add(low, high));
-      store_i32(head.probabilities + r * head.padded_tokens + token, narrow_to_i16(low, high));
-    }
-    // Of the rounded probabilities: thousands that are equal are all rounded in one direction. A query without any key
-    // gets zeros, as in ONNX Runtime's Attention.
-    factors[r] = maxima[r] == -INFINITY ? 0 : head.scales->values / reduce_sum(to_f32(sum));
+    for (size_t token = 0; token < head.padded_keys(); token += kLanes) sum = add(sum, rounded(token));
+    factors[r] = head.scales->values / reduce_sum(to_f32(sum));
   }
 }
 
