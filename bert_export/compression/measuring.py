@@ -56,14 +56,14 @@ class Reference:
         self.texts = timed_texts(self.model, texts)
         self.lengths = [sum(map(len, windows)) for windows in self.tokenizer.encode(self.task.prefixed(self.texts))]
         """Tokens of each of the timed texts, as candidates read them."""
-        self._outputs: dict[int, list[Outputs]] = {}
+        self._outputs: dict[int, tuple[Sequence[Example], list[Outputs]]] = {}  # a kept list keeps its id
         self._answers: dict[tuple[tuple[int, ...], tuple[int, ...]], FloatArray] = {}
 
     def outputs(self, examples: Sequence[Example]) -> list[Outputs]:
         """Return its outputs for the inputs of labelled examples; computed once for each list of them."""
         if id(examples) not in self._outputs:
-            self._outputs[id(examples)] = run_examples(self.model, examples)
-        return self._outputs[id(examples)]
+            self._outputs[id(examples)] = examples, run_examples(self.model, examples)
+        return self._outputs[id(examples)][1]
 
     def answer(self, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Return its raw outputs for tokenized sequences, without padding; each sequence is run once."""

@@ -48,12 +48,12 @@ class Clock:
 
 
 def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: dict[int, bool] = {}
+    opened: dict[Session, bool] = {}
     make = Session.__init__
 
     def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True, mapped: bool = True) -> None:
         make(self, *arguments, int8=int8, kernels=kernels, mapped=mapped)
-        opened[id(self)] = int8
+        opened[self] = int8
 
     monkeypatch.setattr(Session, "__init__", record)
 
@@ -63,7 +63,7 @@ def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.M
             seconds = {1: 3.0, 2: 1.0, 4: 1.5}[session.threads]
         else:
             seconds = session.threads * (abs(batch.input_ids.size - 500) + 200)
-        return seconds * (2e-5 if opened[id(session)] else 1e-5)
+        return seconds * (2e-5 if opened[session] else 1e-5)
 
     Clock(monkeypatch, cost)
     monkeypatch.setattr("bert_runtime.tuner.available_cores", lambda: 4)
@@ -81,15 +81,15 @@ def test_the_fastest_configuration_is_chosen(bundle: Path, monkeypatch: pytest.M
 def test_int8_runs_with_native_kernels_only_where_they_are_faster(
     faster: bool, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: dict[int, tuple[bool, bool]] = {}
+    opened: dict[Session, tuple[bool, bool]] = {}
     make = Session.__init__
 
     def record(self: Session, *arguments: Any, int8: bool = False, kernels: bool = True, mapped: bool = True) -> None:
         make(self, *arguments, int8=int8, kernels=kernels, mapped=mapped)
-        opened[id(self)] = (int8, kernels)
+        opened[self] = (int8, kernels)
 
     def cost(session: Session, batch: Batch) -> float:
-        int8, kernels = opened[id(session)]
+        int8, kernels = opened[session]
         return batch.input_ids.size * ((1.0 if kernels == faster else 1.2) if int8 else 2.0)
 
     monkeypatch.setattr(Session, "__init__", record)

@@ -27,10 +27,11 @@ def test_a_threshold_is_tuned_for_the_reference_too(classifier_bundle: Path) -> 
     logits = np.linspace(-4, 0, len(TEXTS))
     reference.task = TextClassification(labels=("a",), problem_type="multi_label")
     examples = [Example((text,), [0] if logit > -2 else []) for text, logit in zip(TEXTS, logits, strict=True)]
-    reference._outputs[id(examples)] = [
+    outputs = [
         output._replace(arrays=(np.array([logit], dtype=np.float32),))
         for output, logit in zip(reference.model.outputs(TEXTS), logits, strict=True)
     ]
+    reference._outputs[id(examples)] = examples, outputs
     reference.tune_threshold(examples)
     assert isinstance(reference.task, TextClassification)
     assert reference.task.threshold < 0.5
