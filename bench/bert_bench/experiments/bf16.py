@@ -18,6 +18,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_runtime import Manifest, load
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import read_records
@@ -74,26 +75,24 @@ def _classifier(bundle: Path, file: Path, column: str) -> dict[str, Any]:
 def results_table(result: Path) -> str:
     """Return the speed by shape and the fidelity of a result file as two Markdown tables."""
     values = json.loads(result.read_text("utf-8"))
-    lines = []
-    if values["speed"]:
-        lines += ["| Model | Shape | FP32 | bf16 | INT8 | bf16 over FP32 |", "|---|---|--:|--:|--:|--:|"]
+    tables = []
+    speeds = []
     for name, shapes in values["speed"].items():
         for shape, ms in shapes.items():
-            numbers = " | ".join(f"{ms[name]:.3g} ms" if name in ms else "–" for name in _PRECISIONS)
-            lines.append(f"| {name} | {shape} | {numbers} | {ms['fp32'] / ms['bf16']:.2f}× |")
-    if lines:
-        lines.append("")
-    lines += [
-        "| Logits | Texts | Mean difference from FP32 | Greatest | Other labels | Their FP32 margin, at most |",
-    ]
-    lines.append("|---|--:|--:|--:|--:|--:|")
+            times = [f"{ms[key]:.3g} ms" if key in ms else MISSING for key in _PRECISIONS]
+            speeds.append([name, shape, *times, f"{ms['fp32'] / ms['bf16']:.2f}×"])
+    if speeds:
+        header = ["Model", "Shape", "FP32", "bf16", "INT8", "bf16 over FP32"]
+        tables.append(markdown_table(header, speeds, num_names=2))
+    logits = []
     for name, found in values["classifier"].items():
-        margin = f"{max(found['flip_margins']):.3f}" if found["flip_margins"] else "–"
+        margin = f"{max(found['flip_margins']):.3f}" if found["flip_margins"] else MISSING
         title = "INT8" if name == "int8" else name
-        lines.append(
-            f"| {title} | {found['texts']:,} | {found['mean']:.4f} | {found['max']:.4f} | {found['flips']} | {margin} |"
-        )
-    return "\n".join(lines)
+        differences = [f"{found['mean']:.4f}", f"{found['max']:.4f}"]
+        logits.append([title, f"{found['texts']:,}", *differences, f"{found['flips']}", margin])
+    header = ["Logits", "Texts", "Mean difference from FP32", "Greatest", "Other labels", "Their FP32 margin, at most"]
+    tables.append(markdown_table(header, logits))
+    return "\n\n".join(tables)
 
 
 @click.command()

@@ -17,6 +17,7 @@ import click
 
 from bert_bench.experiments.data_sets import DATA_SETS, DataSet, convert_data_set
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models.training import REPORT_NAME, fine_tune
 from bert_runtime import load
@@ -30,15 +31,13 @@ _METRIC_NAMES = {"f1": "F1", "exact_match": "exact match", "spearman": "Spearman
 
 def results_table(results: Path) -> str:
     """Return the results in a folder as a Markdown table, one row per data set, in the order of `DATA_SETS`."""
-    lines = ["| data set | task | training | metric | PyTorch | FP32 | INT8 | INT8 vs. FP32 |", "|---" * 8 + "|"]
-    for name in DATA_SETS:
-        path = results / f"{name}.json"
-        if path.is_file():
-            lines.append(_table_row(name, json.loads(path.read_text(encoding="utf-8"))))
-    return "\n".join(lines)
+    header = ["data set", "task", "training", "metric", "PyTorch", "FP32", "INT8", "INT8 vs. FP32"]
+    paths = {name: results / f"{name}.json" for name in DATA_SETS}
+    found = {name: json.loads(path.read_text(encoding="utf-8")) for name, path in paths.items() if path.is_file()}
+    return markdown_table(header, [_table_row(name, result) for name, result in found.items()], num_names=4)
 
 
-def _table_row(name: str, result: dict[str, Any]) -> str:
+def _table_row(name: str, result: dict[str, Any]) -> list[str]:
     training, metrics = result["training"], result["metrics"]
     epochs = training["settings"]["epochs"]
     recipe = f"{training['examples']['train']:,} examples, {epochs} epochs, lr {training['settings']['lr']:g}"
@@ -51,7 +50,7 @@ def _table_row(name: str, result: dict[str, Any]) -> str:
     ]
     names = " / ".join(_METRIC_NAMES.get(key, key.replace("_", " ").replace("f1", "F1")) for key in keys)
     change = f"{result['int8_relative_change']:+.2%}"
-    return f"| {name} | `{result['task']}` | {recipe} | {names} | {' | '.join(values)} | {change} |"
+    return [name, f"`{result['task']}`", recipe, names, *values, change]
 
 
 def fine_tune_and_export(data_set: DataSet, base: Path, data: Path, folder: Path) -> dict[str, Any]:

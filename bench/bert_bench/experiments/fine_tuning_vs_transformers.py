@@ -25,6 +25,7 @@ import click
 from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_fine_tuning import train_transformers
+from bert_bench.reports.markdown_table import markdown_table
 from bert_models.training import fine_tune
 
 __all__ = ["NAMES", "main", "results_table"]
@@ -42,7 +43,7 @@ def results_table(results: Path) -> str:
     Shows the metric of the best epoch, over the seeds for which both classes have a result. Folders in it, each
     named after a base checkpoint, have rows of their own.
     """
-    lines = ["| data set | metric | seeds | bert-export | transformers | difference of means |", "|---" * 6 + "|"]
+    rows = []
     bases = sorted(path for path in results.iterdir() if path.is_dir())
     for folder, name in product([results, *bases], NAMES):
         runs = {side: _read_runs(folder, name, side) for side in _SIDES}
@@ -54,8 +55,9 @@ def results_table(results: Path) -> str:
         values = {side: [runs[side][seed]["best"][metric] for seed in seeds] for side in _SIDES}
         columns = [_mean_and_deviation(values[side]) for side in _SIDES]
         difference = mean(values["ours"]) - mean(values["transformers"])
-        lines.append(f"| {title} | {metric} | {len(seeds)} | {' | '.join(columns)} | {difference:+.4f} |")
-    return "\n".join(lines)
+        rows.append([title, metric, f"{len(seeds)}", *columns, f"{difference:+.4f}"])
+    header = ["data set", "metric", "seeds", "bert-export", "transformers", "difference of means"]
+    return markdown_table(header, rows, num_names=2)
 
 
 def _read_runs(results: Path, name: str, side: str) -> dict[int, dict[str, Any]]:

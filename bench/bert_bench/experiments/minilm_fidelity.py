@@ -25,6 +25,7 @@ import numpy as np
 import torch
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models import load_model, open_checkpoint
 from bert_runtime import load
@@ -91,11 +92,11 @@ def _sentences(path: Path, column: str, count: int) -> list[str]:
 
 def results_table(result: Path) -> str:
     """Return the fidelity of INT8 in a result file as a Markdown table, one row per set of texts."""
-    lines = ["| texts | number | mean | 1st percentile | minimum |", "|---" * 5 + "|"]
-    for name, found in json.loads(result.read_text("utf-8"))["cosine_with_pytorch"].items():
-        values = " | ".join(f"{found['int8'][key]:.4f}" for key in ("mean", "p1", "min"))
-        lines.append(f"| {name} | {found['texts']:,} | {values} |")
-    return "\n".join(lines)
+    rows = [
+        [name, f"{found['texts']:,}", *(f"{found['int8'][key]:.4f}" for key in ("mean", "p1", "min"))]
+        for name, found in json.loads(result.read_text("utf-8"))["cosine_with_pytorch"].items()
+    ]
+    return markdown_table(["texts", "number", "mean", "1st percentile", "minimum"], rows)
 
 
 def _wrapper_ms(bundle: Path, text: str) -> dict[str, float]:

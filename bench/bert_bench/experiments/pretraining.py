@@ -24,6 +24,7 @@ from bert_bench.experiments.accuracy_vs_chance import auc_interval, replaced_tok
 from bert_bench.experiments.book_corpus import book_corpus
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.pretraining_runs import RUNS, NewModelSettings, continued_model, new_model
+from bert_bench.reports.markdown_table import markdown_table
 from bert_models.corpus import TextFiles
 from bert_models.pretraining import PretrainSettings
 from bert_models.pretraining.loop import fit
@@ -79,16 +80,21 @@ def results_table(results: Path) -> str:
     found = {
         name: json.loads(path.read_text("utf-8")) for name in names if (path := results / f"{name}.json").is_file()
     }
-    lines = [
-        "| run | MLM loss: bert-export | transformers | difference | second objective: bert-export | transformers"
-        " | chance |",
-        "|---" * 7 + "|",
+    header = [
+        "run",
+        "MLM loss: bert-export",
+        "transformers",
+        "difference",
+        "second objective: bert-export",
+        "transformers",
+        "chance",
     ]
-    for name, result in found.items():
-        if name not in RUNS or not RUNS[name].transformers:
-            columns = _columns(result, found.get(f"{name}-transformers"))
-            lines.append(f"| {name.replace('-', ', ')} | {' | '.join(columns)} |")
-    return "\n".join(lines)
+    rows = [
+        [name.replace("-", ", "), *_columns(result, found.get(f"{name}-transformers"))]
+        for name, result in found.items()
+        if name not in RUNS or not RUNS[name].transformers
+    ]
+    return markdown_table(header, rows)
 
 
 def _columns(result: dict[str, Any], transformers: dict[str, Any] | None) -> list[str]:

@@ -29,6 +29,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_bench.timing_statistics import paired_speedup, rotated, summarize
 from bert_bench.workers.environments import Environment, bench_cache_dir
 from bert_bench.workers.rerank_worker import ENGINES
@@ -191,11 +192,16 @@ def _summary(workers: Mapping[str, _Worker]) -> dict[str, Any]:
 def results_table(path: Path) -> str:
     """Return a result file as a Markdown table, one row per engine."""
     found = json.loads(path.read_text("utf-8"))
-    lines = ["| | ms | time / bert-export's | Pearson with PyTorch's logits |", "|---|--:|--:|--:|"]
-    for name, values in sorted(found["engines"].items(), key=lambda item: item[1]["p50_ms"]):
-        ratio = values["time_per_bert_export"]
-        lines.append(f"| `{name}` | {values['p50_ms']:.1f} | {ratio:.2f} | {values['pearson']:.4f} |")
-    return "\n".join(lines)
+    rows = [
+        [
+            f"`{name}`",
+            f"{values['p50_ms']:.1f}",
+            f"{values['time_per_bert_export']:.2f}",
+            f"{values['pearson']:.4f}",
+        ]
+        for name, values in sorted(found["engines"].items(), key=lambda item: item[1]["p50_ms"])
+    ]
+    return markdown_table(["", "ms", "time / bert-export's", "Pearson with PyTorch's logits"], rows)
 
 
 @click.command(help=__doc__)

@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_bench.workers.environments import Environment, bench_cache_dir
 from bert_export import export
 from bert_runtime import load
@@ -91,13 +92,14 @@ def measure_bundle(bundle: Path, data: RetrievalData) -> dict[str, dict[str, flo
 def results_table(result: Path) -> str:
     """Return a result file as a Markdown table, one row per engine."""
     found = json.loads(result.read_text("utf-8"))
-    lines = ["| | vectors | nDCG@10 | MRR@10 | recall@1 | recall@10 | recall@100 |", "|---" * 7 + "|"]
+    rows = []
     for name, metrics in found["engines"].items():
         engine, _, vectors = name.partition(", ")
         title = {"fp32": "FP32", "int8": "INT8"}.get(engine, f"{engine}, FP32")
         columns = [f"{metrics[key]:.4f}" for key in _PEER_NAMES]
-        lines.append(f"| {title} | {vectors.removesuffix(' vectors')} | {' | '.join(columns)} |")
-    return "\n".join(lines)
+        rows.append([title, vectors.removesuffix(" vectors"), *columns])
+    header = ["", "vectors", "nDCG@10", "MRR@10", "recall@1", "recall@10", "recall@100"]
+    return markdown_table(header, rows, num_names=2)
 
 
 @click.command(help=__doc__)

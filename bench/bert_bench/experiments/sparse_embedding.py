@@ -24,6 +24,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_bench.timing_statistics import rotated
 
 __all__ = ["main", "results_table"]
@@ -153,17 +154,15 @@ def _compare(engines: Sequence[_Engine], folder: Path) -> dict[str, dict[str, fl
 def results_table(result: Path) -> str:
     """Return a result file as a Markdown table, one row per engine."""
     found = json.loads(result.read_text(encoding="utf-8"))
-    lines = [
-        "| | largest difference | mean cosine | a question, ms | 64 paragraphs, ms | peak memory, MiB |",
-        "|---" * 6 + "|",
-    ]
-    for name, row in found["engines"].items():
-        columns = (
-            f"{row['max_abs_difference']:.1e}", f"{row['mean_cosine']:.4f}", f"{row['question_p50_ms']:.2f}",
+    rows = [
+        [
+            name, f"{row['max_abs_difference']:.1e}", f"{row['mean_cosine']:.4f}", f"{row['question_p50_ms']:.2f}",
             f"{row['paragraphs_p50_ms']:.0f}", f"{row['peak_rss_mib']}",
-        )  # fmt: skip
-        lines.append(f"| {name} | {' | '.join(columns)} |")
-    return "\n".join(lines)
+        ]
+        for name, row in found["engines"].items()
+    ]  # fmt: skip
+    header = ["", "largest difference", "mean cosine", "a question, ms", "64 paragraphs, ms", "peak memory, MiB"]
+    return markdown_table(header, rows)
 
 
 @click.command(help=__doc__)

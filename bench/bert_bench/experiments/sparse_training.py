@@ -23,6 +23,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import training_options, unfinished_result, write_result
+from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
@@ -97,20 +98,16 @@ def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: 
 def results_table(path: Path) -> str:
     """Return a result file as a Markdown table: a row per trainer, means over the seeds."""
     found = json.loads(path.read_text("utf-8"))
-    lines = [
-        "| | nDCG@10, FP32 | nDCG@10, INT8 | weights of a question | of a paragraph |",
-        "|---|--:|--:|--:|--:|",
-    ]
-    rows = {"the base, untrained": [found["base"]], "`bert-export train`": found["bert-export"]}
-    rows["sentence-transformers"] = found["sentence-transformers"]
-    for title, runs in rows.items():
+    rows = []
+    trainers = {"the base, untrained": [found["base"]], "`bert-export train`": found["bert-export"]}
+    trainers["sentence-transformers"] = found["sentence-transformers"]
+    for title, runs in trainers.items():
         if not runs:
             continue
         ranking = [np.mean([run[precision]["ndcg_at_10"] for run in runs]) for precision in ("fp32", "int8")]
         sizes = [np.mean([run["fp32"][f"weights_per_{field}"] for run in runs]) for field in ("text", "text_pair")]
-        columns = [*(f"{value:.4f}" for value in ranking), *(f"{size:.0f}" for size in sizes)]
-        lines.append(f"| {title} | {' | '.join(columns)} |")
-    return "\n".join(lines)
+        rows.append([title, *(f"{value:.4f}" for value in ranking), *(f"{size:.0f}" for size in sizes)])
+    return markdown_table(["", "nDCG@10, FP32", "nDCG@10, INT8", "weights of a question", "of a paragraph"], rows)
 
 
 @click.command(help=__doc__)

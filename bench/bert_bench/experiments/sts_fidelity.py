@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_export import export
 from bert_models import open_checkpoint
 from bert_runtime import load
@@ -100,12 +101,12 @@ def measure_fidelity(bundle: Path, checkpoint: Path, sts: Path, count: int) -> d
 def results_table(result: Path) -> str:
     """Return a result file as a Markdown table, one row per engine."""
     found = json.loads(result.read_text("utf-8"))
-    lines = ["| | mean cosine | 1st percentile | minimum | Spearman |", "|---" * 5 + "|"]
+    rows = []
     for engine, title in (("transformers", "transformers, FP32"), ("fp32", "FP32"), ("int8", "INT8")):
         values = found[engine]
-        cosines = [f"{values[key]:.7f}" if key in values else "–" for key in ("mean", "p1", "min")]
-        lines.append(f"| {title} | {' | '.join(cosines)} | {values['spearman']:.4f} |")
-    return "\n".join(lines)
+        cosines = [f"{values[key]:.7f}" if key in values else MISSING for key in ("mean", "p1", "min")]
+        rows.append([title, *cosines, f"{values['spearman']:.4f}"])
+    return markdown_table(["", "mean cosine", "1st percentile", "minimum", "Spearman"], rows)
 
 
 @click.command(help=__doc__)

@@ -30,6 +30,7 @@ from bert_bench.experiments.data_sets import DATA_SETS, convert_data_set
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.experiments.transformers_fine_tuning import TransformersTaskModel, labelled_examples
 from bert_bench.experiments.transformers_pretraining import TransformersPretraining
+from bert_bench.reports.markdown_table import markdown_table
 from bert_bench.timing_statistics import paired_speedup, rotated, summarize
 from bert_models import load_model, open_checkpoint
 from bert_models.crf import IGNORE_INDEX
@@ -185,15 +186,15 @@ def _measure(cases: dict[str, _Case], rounds: int, steps: int) -> dict[str, Any]
 
 def results_table(result: Path) -> str:
     """Return a result file as a Markdown table, one row per ratio."""
-    lines = ["| workload | tokens/s | vs. | tokens/s | ratio (p10–p90) |", "|---" * 5 + "|"]
+    rows = []
     for workload, values in json.loads(result.read_text("utf-8"))["workloads"].items():
         speeds = values["tokens_per_second"]
         for ratio in values["ratios"]:
             case, baseline = ratio["of"], ratio["to"]
             spread = f"{ratio['median']:.2f} ({ratio['p10']:.2f}–{ratio['p90']:.2f})"
             shown = f"{case.replace('ours', 'bert-export')} {speeds[case]:,}"
-            lines.append(f"| {workload} | {shown} | {baseline} | {speeds[baseline]:,} | {spread} |")
-    return "\n".join(lines)
+            rows.append([workload, shown, baseline, f"{speeds[baseline]:,}", spread])
+    return markdown_table(["workload", "tokens/s", "vs.", "tokens/s", "ratio (p10–p90)"], rows, num_names=3)
 
 
 @click.command(help=__doc__)
