@@ -78,7 +78,7 @@ class ModelEngine(Engine):
 
     def timed_call(self, case: Case) -> Callable[[], Any]:
         if case.stage == "tokenization":
-            return partial(self.model.tokenizer.encode, self.model.task.prefixed(case.texts))
+            return partial(self.model.tokenize, case.texts)
         if (batch := case.batch) is not None:
             whole = sum(case.tokens)
             can_split = self._batch_token_choices and whole > SPLIT_BATCH_TOKENS and len(case.tokens) > 1

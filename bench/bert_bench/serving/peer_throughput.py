@@ -18,7 +18,7 @@ from bert_runtime.similarity import cosine
 __all__ = ["LOADS", "Load", "agreement", "closed_loop", "measure_fleet", "requests_of", "summarize_rounds"]
 
 _WARM_UP_S = 1.0
-"""Seconds of a round that do not count: connections are opened, and shapes met for the first time."""
+"""Seconds of a round whose requests do not count: connections are opened, and shapes met for the first time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +62,12 @@ def closed_loop(server: RunningServer, load: Load, texts: Sequence[str], seconds
 
 
 def summarize_rounds(rounds: Sequence[tuple[Answers, float]]) -> dict[str, Any]:
-    """Return medians over rounds of `closed_loop`, latencies pooled over them, and how many requests failed."""
+    """Return medians over rounds of `closed_loop`, latencies pooled over them, and how many requests failed.
+
+    Processor time is that of whole rounds, warm-up included.
+    """
     per_second = [answers.per_second(_WARM_UP_S) for answers, _ in rounds]
-    latencies = np.concatenate([answers.latency_ms[answers.succeeded] for answers, _ in rounds])
+    latencies = np.concatenate([_warm_latencies_ms(answers) for answers, _ in rounds])
     texts = sum(answers.texts() for answers, _ in rounds)
     if not texts:
         return {"failed": sum(answers.status.size for answers, _ in rounds), "requests_per_s": 0.0}
@@ -82,6 +85,12 @@ def summarize_rounds(rounds: Sequence[tuple[Answers, float]]) -> dict[str, Any]:
         ),
         "failed": int(sum((~answers.succeeded).sum() for answers, _ in rounds)),
     }
+
+
+def _warm_latencies_ms(answers: Answers) -> FloatArray:
+    """Return the latencies of the successful requests that began after the warm-up; of all in a round that short."""
+    warm = answers.succeeded & (answers.start_s >= answers.start_s.min() + _WARM_UP_S)
+    return answers.latency_ms[warm if warm.any() else answers.succeeded]
 
 
 def measure_fleet(

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from inspect import getsourcefile
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -27,9 +26,11 @@ _TIMEOUT_S = 3600.0
 _KEY_DISTRIBUTIONS = ("bert-export", "torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
 """Distributions whose versions key the artifacts that are made in this process's environment."""
 
-
 _KEY_PACKAGES = ("bert_export", "bert_models", "bert_runtime", "bert_bench")
 """Packages whose code keys them, too."""
+
+_SPEC_PACKAGES = ("bert_bench.engines",)
+"""Packages whose code calls the libraries that write a peer's files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ class ArtifactCache:
         """
         environment = self.environment(spec.prepare_environment or spec.environment)
         config = spec.artifact_config
-        key: dict[str, Any] = {"kind": [config.precision, dict(config.settings)], "code": _code_sha256(type(spec))}
+        kind, code = [config.precision, dict(config.settings)], _sources_sha256(*_SPEC_PACKAGES)
+        key: dict[str, Any] = {"kind": kind, "code": code}
         if spec.needs_calibration and spec.precision == "int8":
             key["texts"] = list(self.texts)
         folder = self.folder(config.name, environment, key)
@@ -91,7 +93,8 @@ class ArtifactCache:
             BenchError: the worker cannot write it.
         """
         given = [repr(argument) for argument in arguments if not isinstance(argument, str | Path)]
-        folder = self.folder(name, None, {"method": method, "arguments": given, "code": _sources_sha256()})
+        key = {"method": method, "arguments": given, "code": _sources_sha256(*_KEY_PACKAGES)}
+        folder = self.folder(name, None, key)
         if not folder.is_dir():
             self.progress(f"making {name}")
             with atomic_replace_dir(folder) as building, self.worker(None) as worker:
@@ -110,16 +113,11 @@ class ArtifactCache:
         return WorkerProcess(environment, timeout_s=_TIMEOUT_S)
 
 
-def _code_sha256(kind: type) -> str:
-    """Return the hash of the module that a class is defined in."""
-    return sha256_file(Path(str(getsourcefile(kind))))
-
-
 @cache
-def _sources_sha256() -> str:
-    """Return a hash of the packages that write files in this process's environment, native kernels included."""
+def _sources_sha256(*packages: str) -> str:
+    """Return a hash of the sources of packages, native kernels included."""
     digest = hashlib.sha256()
-    for package in _KEY_PACKAGES:
+    for package in packages:
         folder = Path(str(files(package)))
         for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".so")):
             digest.update(f"{path.relative_to(folder)} {sha256_file(path)}\n".encode())

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from bert_bench.experiments.serving import main
 from bert_bench.serving.load import Answers, Plan, run_load
+from bert_bench.serving.peer_throughput import summarize_rounds
 from bert_bench.serving.wire_formats import KSERVE, OPENAI, TRITON, Request, WireFormat
 
 REQUESTS = (Request(name="embeddings", path="/e", texts=4), Request(name="empty", path="/live"))
@@ -34,6 +35,13 @@ def test_requests_per_second_leave_out_the_first_seconds() -> None:
     slow_start = answers([0] * 5, [0.0, 1.0, 1.1, 1.2, 1.3], [1000.0, 100.0, 100.0, 100.0, 100.0], [200] * 5)
     assert slow_start.per_second(1.05) == pytest.approx(4 / 0.35)
     assert answers([0], [0.0], [10.0], [200]).per_second() == 0.0
+
+
+def test_latencies_leave_out_the_warm_up() -> None:
+    warm = answers([0] * 4, [0.0, 0.5, 1.5, 2.0], [900.0, 800.0, 10.0, 20.0], [200] * 4)
+    assert summarize_rounds([(warm, 1.0)])["p50_ms"] == 15.0
+    short = answers([0] * 2, [0.0, 0.5], [900.0, 800.0], [200] * 2)
+    assert summarize_rounds([(short, 1.0)])["p50_ms"] == 850.0
 
 
 @pytest.mark.parametrize("wire_format", [OPENAI, KSERVE, TRITON])

@@ -84,6 +84,15 @@ def test_changed_settings_checkpoint_or_calibration_texts_make_artifacts_again(
     assert len(set(folders)) == len(worker.made) == 4
 
 
+def test_changed_code_of_any_engine_makes_artifacts_again(
+    artifact_cache: ArtifactCache, worker: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = artifact_cache.prepared(spec()).folder
+    monkeypatch.setattr("bert_bench.workers.artifact_cache._sources_sha256", lambda *packages: f"other {packages}")
+    assert artifact_cache.prepared(spec()).folder != first
+    assert len(worker.made) == 2
+
+
 def test_engines_with_the_same_artifacts_share_them() -> None:
     common: dict[str, Any] = {"bundle": Path(), "threads": 1, "max_batch_tokens": 1, "checkpoint": Path()}
     made = {config.name: OpenVINOSpec(config=config, **common).artifact_config.name for config in openvino.CONFIGS}
