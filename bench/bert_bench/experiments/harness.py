@@ -17,9 +17,11 @@ from bert_bench.conditions import arguments, current_conditions
 from bert_bench.timing_statistics import Timing, paired_speedup, rotated, summarize
 from bert_runtime.machine import available_cores
 from bert_runtime.numerics import FloatArray
+from bert_runtime.records import read_records
 from bert_runtime.tokenization import Batch
 
 __all__ = [
+    "distinct_texts",
     "open_in_onnxruntime",
     "path_option",
     "time_full_batch",
@@ -57,6 +59,18 @@ def training_options(command: Callable[..., None]) -> Callable[..., None]:
     for add in reversed(options):
         command = add(command)
     return command
+
+
+def distinct_texts(path: Path, column: str, count: int, at_least: int) -> list[str]:
+    """Read the first `count` different texts of a column, which is a name or a number from 0.
+
+    Raises:
+        click.ClickException: the file has fewer than `at_least`.
+    """
+    found = list(dict.fromkeys(record.text() for record in read_records(path, {"text": column})))[:count]
+    if len(found) < at_least:
+        raise click.ClickException(f"{path}: expected at least {at_least} different texts, found {len(found)}")
+    return found
 
 
 def open_in_onnxruntime(path: Path) -> Callable[[Batch], FloatArray]:

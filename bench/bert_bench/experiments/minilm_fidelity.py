@@ -24,14 +24,13 @@ import click
 import numpy as np
 import torch
 
-from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.experiments.harness import distinct_texts, path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export import export
 from bert_models import load_model, open_checkpoint
 from bert_runtime import load
 from bert_runtime.batching import length_sorted_batches
 from bert_runtime.numerics import FloatArray
-from bert_runtime.records import read_records
 from bert_runtime.similarity import cosine
 from bert_runtime.tasks import TextInput, stack_single_window
 from bert_runtime.tokenization import pad
@@ -80,14 +79,6 @@ def _fidelity(bundle: Path, texts: list[str], reference: FloatArray) -> dict[str
             "min": round(float(similarity.min()), 8),
         }
     return fidelity
-
-
-def _sentences(path: Path, column: str, count: int) -> list[str]:
-    """Read the first `count` different texts of a column, which is a name or a number from 0."""
-    found = list(dict.fromkeys(record.text() for record in read_records(path, {"text": column})))[:count]
-    if len(found) < count:
-        raise click.ClickException(f"{path}: expected {count} different texts, found {len(found)}")
-    return found
 
 
 def results_table(result: Path) -> str:
@@ -143,7 +134,9 @@ def _import_seconds(statement: str) -> dict[str, float]:
 @path_option("--output", "Result file to write.")
 def main(checkpoint: Path, texts: tuple[tuple[Path, str], ...], count: int, output: Path) -> None:
     """Export the checkpoint, measure, write the result."""
-    sets = {f"{path.parent.name}/{path.name}": _sentences(path, column, count) for path, column in texts}
+    sets = {
+        f"{path.parent.name}/{path.name}": distinct_texts(path, column, count, at_least=count) for path, column in texts
+    }
     sets["one word, 500 times"] = [" ".join([word] * 500) for word in _REPEATED_WORDS]
     sets["function words"] = list(_FUNCTION_WORDS)
     with tempfile.TemporaryDirectory() as scratch:

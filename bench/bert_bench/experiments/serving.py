@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import path_option, write_result
+from bert_bench.experiments.harness import distinct_texts, path_option, write_result
 from bert_bench.serving.fleet import Fleet, ModelFolders, start_server
 from bert_bench.serving.http_cost import measure_cpu, measure_latency
 from bert_bench.serving.lifetime import measure_memory, measure_processes, measure_starts
@@ -34,7 +34,6 @@ from bert_bench.serving.server_spec import PEERS, ServerSpec, our_server
 from bert_bench.serving.tables import results_chart, results_table
 from bert_bench.workers.environments import bench_cache_dir
 from bert_runtime import Model, load
-from bert_runtime.records import read_records
 from bert_runtime.tasks import TextInput, stack_single_window
 
 __all__ = ["PARTS", "main", "results_chart", "results_table"]
@@ -44,14 +43,6 @@ PARTS = ("peers", "latency", "cpu", "overload", "start", "memory", "processes")
 
 _REFERENCE_TEXTS = 64
 _MAX_QUEUE_MS = 2_000.0
-
-
-def _texts(path: Path, column: str, count: int) -> list[str]:
-    """Read the first `count` different texts of a column, which is a name or a number from 0."""
-    found = list(dict.fromkeys(record.text() for record in read_records(path, {"text": column})))[:count]
-    if len(found) < _REFERENCE_TEXTS:
-        raise click.ClickException(f"{path}: expected at least {_REFERENCE_TEXTS} different texts, found {len(found)}")
-    return found
 
 
 def _token_counts(model: Model, texts: Sequence[str]) -> dict[str, float]:
@@ -162,7 +153,7 @@ def main(
     peers: tuple[str, ...], seconds: int, rounds: int, overload_s: int, requests: int, starts: int, num_texts: int,
 ) -> None:  # fmt: skip
     """Measure the parts one after another and write the result."""
-    found = _texts(*texts, num_texts)
+    found = distinct_texts(*texts, num_texts, at_least=_REFERENCE_TEXTS)
     with tempfile.TemporaryDirectory(prefix="bert-bench-serving-") as scratch:
         models = ModelFolders(bundle=bundle.resolve(), checkpoint=checkpoint.resolve(), exports=Path(scratch))
         experiment = _Experiment(models, found, seconds=seconds, rounds=rounds, peers=peers)
