@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -145,15 +145,11 @@ def prepare_run(
     output.mkdir(parents=True, exist_ok=True)
     with _exclusive(output):
         record = RunRecord.read(output)
+        _check_outputs(output, parts, set() if record is None else set(record.outputs))
         if record is not None and force:
             for name in record.outputs:  # the record stays until they are gone, for a run that is killed meanwhile
                 (output / name).unlink(missing_ok=True)
             record = None
-        elif record is None and (taken := [part.output for part in parts if (output / part.output).exists()]):
-            raise DataError(
-                f"{output / taken[0]}: expected a folder that is empty or has answers of an earlier run, found a file "
-                "that no run has written; choose another output folder"
-            )
         try:
             earlier = record or RunRecord(options, {}, ())
             record = earlier.continued(options, _recorded_files(files, parts, earlier), parts)
@@ -163,6 +159,16 @@ def prepare_run(
         remove_leftovers(output)
         missing = tuple(part for part in parts if not (output / part.output).exists())
         yield Run(Job(function, output.resolve(), function.max_rows), tuple(files), tuple(parts), missing)
+
+
+def _check_outputs(folder: Path, parts: Sequence[Part], written: Set[str]) -> None:
+    """Raise `DataError` for a file of a part's name that is none of those that earlier runs have written."""
+    for part in parts:
+        if part.output not in written and (path := folder / part.output).exists():
+            raise DataError(
+                f"{path}: expected a folder that is empty or has answers of an earlier run, found a file that no run "
+                "has written; choose another output folder"
+            )
 
 
 def _recorded_files(files: Sequence[InputFile], parts: Sequence[Part], earlier: RunRecord) -> list[InputFile]:

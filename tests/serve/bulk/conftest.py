@@ -37,6 +37,11 @@ def ids(answers: Mapping[str, pa.Table]) -> list[int]:
     return [number for table in answers.values() for number in table["id"].to_pylist()]
 
 
+def states(folder: Path) -> dict[str, tuple[int, int]]:
+    """Return the inode and the time of each file of answers by name."""
+    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*.parquet")}
+
+
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
     """Three Parquet files of 40, 5 and 0 rows, the first in row groups of 7."""

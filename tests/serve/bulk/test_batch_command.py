@@ -1,7 +1,6 @@
 """`bert-export batch`: files in, files of answers out; whole, once each, in order, and continued by a second run."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,10 +15,9 @@ import pytest
 
 from bert_runtime import Manifest, load
 from bert_runtime.plan import default_plan
-from bert_serve.bulk import part_writer
 from bert_serve.bulk.batch_function import BatchFunction
 
-from .conftest import RunBatch, ids, read_answers, text, write_parquet
+from .conftest import RunBatch, ids, read_answers, states, text, write_parquet
 
 
 def test_answers_have_the_rows_in_order(
@@ -37,10 +35,6 @@ def test_answers_have_the_rows_in_order(
     labels = [label for table in answers.values() for label in table["label"].to_pylist()]
     assert labels == [answer.to_dict()["label"] for answer in expected]
     assert {table.schema.names[-1] for table in answers.values()} == {"error"}
-
-
-def states(folder: Path) -> dict[str, tuple[int, int]]:
-    return {path.name: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.rglob("*.parquet")}
 
 
 def test_a_second_run_does_what_is_missing(
@@ -136,42 +130,6 @@ def test_a_part_is_never_taken_for_that_of_another_file(
     assert (result.exit_code, "a-00000-of-00002.parquet: expected one file of answers" in result.stderr) == (1, True)
 
 
-def test_changed_inputs_are_refused(run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
-    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
-    run_batch(*arguments)
-    (texts / "a.parquet").touch()  # a copy of the same bytes is no change
-    assert run_batch(*arguments).exit_code == 0
-    write_parquet(texts / "b.parquet", 100, 5)
-    result = run_batch(*arguments)
-    assert (result.exit_code, f"{texts / 'b.parquet'} has changed" in result.stderr) == (1, True)
-    assert run_batch(*arguments, "--force").exit_code == 0
-    assert ids(read_answers(tmp_path / "answers"))[-5:] == list(range(100, 105))
-
-
-def test_files_of_others_are_never_replaced(
-    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
-) -> None:
-    before = states(texts)
-    result = run_batch(classifier_bundle, "--input", texts, "--output", texts, "--force")
-    assert (result.exit_code, "expected inputs outside of the output folder" in result.stderr) == (1, True)
-    other = tmp_path / "other"
-    write_parquet(other / "b.parquet", 0, 1)
-    result = run_batch(classifier_bundle, "--input", texts, "--output", other, "--force")
-    assert (result.exit_code, "found a file that no run has written" in result.stderr) == (1, True)
-    assert states(texts) == before
-
-
-def test_a_hostile_record_removes_nothing_outside(
-    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
-) -> None:
-    record = {"format_version": 1, "options": {}, "inputs": {}, "outputs": ["../texts/a.parquet"]}
-    (tmp_path / "answers").mkdir()
-    (tmp_path / "answers/_bert_export_batch.json").write_text(json.dumps(record))
-    result = run_batch(classifier_bundle, "--input", texts, "--output", tmp_path / "answers", "--force")
-    assert (result.exit_code, "expected the record of an earlier run" in result.stderr) == (1, True)
-    assert (texts / "a.parquet").exists()
-
-
 def test_a_part_that_fails_leaves_no_file_and_stops_no_other(
     run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
 ) -> None:
@@ -234,21 +192,6 @@ def test_memory_is_bounded_by_batches(
     run_batch(classifier_bundle, "--input", texts / "a.parquet", "--output", tmp_path / "answers")
     assert (sum(sizes), max(sizes)) == (9000, 4096)
     assert pq.ParquetFile(tmp_path / "answers/a.parquet").num_row_groups == len(sizes)
-
-
-def test_a_file_that_changes_while_it_is_read_has_no_answers(
-    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    answer = part_writer._answer_rows
-
-    def touch_and_answer(*arguments: Any) -> Any:
-        os.utime(texts / "b.parquet", ns=(0, 0))
-        return answer(*arguments)
-
-    monkeypatch.setattr(part_writer, "_answer_rows", touch_and_answer)
-    result = run_batch(classifier_bundle, "--input", texts / "b.parquet", "--output", tmp_path / "answers")
-    assert (result.exit_code, "was changed while it was read" in result.stderr) == (1, True)
-    assert read_answers(tmp_path / "answers") == {}
 
 
 KILLED = """
