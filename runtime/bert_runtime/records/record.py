@@ -1,7 +1,7 @@
 """A row of a data file: typed access to its fields, with errors that name the file and the line."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,6 +31,8 @@ class Record:
     """Whether it is a blank line, or a row of a table whose cells are all empty."""
     allow_empty: bool = False
     """Whether texts may be empty: as inputs for prediction they may, as examples they may not."""
+    displaced: Mapping[str, Any] = field(default_factory=dict)
+    """Values by name of the file's columns whose names `rename_columns` gave to others."""
 
     @property
     def where(self) -> str:
@@ -52,7 +54,8 @@ class Record:
             )
         moved = {field: self.fields[column] for field, column in columns.items()}
         kept = {name: value for name, value in self.fields.items() if name not in columns.values()}
-        return replace(self, fields=kept | moved)
+        displaced = {name: value for name, value in kept.items() if name in moved}
+        return replace(self, fields=kept | moved, displaced=displaced)
 
     def text(self, name: str = "text") -> str:
         """Return the field `name`, which must be a string, and not a blank one unless `allow_empty`."""

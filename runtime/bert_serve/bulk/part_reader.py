@@ -176,7 +176,8 @@ class _Row(NamedTuple):
 
 def _read_row(record: Record, mapping: Mapping[str, str], is_read: Callable[[str], bool]) -> "_Row | DataError":
     """Return the values of a row; an error if a string that is read has half of a surrogate pair."""
-    values = {mapping.get(field, field): value for field, value in record.fields.items()}
+    renamed = {mapping.get(field, field): value for field, value in record.fields.items()}
+    values = {**renamed, **record.displaced}
     try:
         read = {name: value for name, value in values.items() if is_read(name)}
         json.dumps(read, ensure_ascii=False).encode("utf-8")

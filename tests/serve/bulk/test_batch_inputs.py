@@ -158,6 +158,23 @@ def test_pairs(run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path) -> 
     assert answers["score"].to_pylist() == pytest.approx([expected["score"]], abs=1e-6)
 
 
+@pytest.mark.parametrize("keep", [[], ["--keep", "text", "--keep", "text_pair"]], ids=["all", "kept"])
+@pytest.mark.parametrize("pair", [[], ["--pair-column", "text"]], ids=["text", "pair"])
+def test_text_files_keep_the_columns_that_parquet_keeps(
+    pair: list[str], keep: list[str], run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    """Also those that have a name that another column is read under."""
+    row = {"text": "my card is late", "title": "hello", "text_pair": "bye"}
+    (tmp_path / "a.csv").write_text(f"{','.join(row)}\n{','.join(row.values())}\n")
+    (tmp_path / "b.jsonl").write_text(json.dumps(row) + "\n")
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "c.parquet")
+    arguments = ["--input", f"{tmp_path}/?.*", "--output", tmp_path / "answers", "--column", "title"]
+    assert run_batch(classifier_bundle, *arguments, *pair, *keep).exit_code == 0
+    csv, jsonl, parquet = (table.to_pylist() for table in read_answers(tmp_path / "answers").values())
+    assert csv == jsonl == parquet
+    assert (csv[0]["text"], csv[0]["text_pair"], "title" in csv[0]) == ("my card is late", "bye", not keep)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
