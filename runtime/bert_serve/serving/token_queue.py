@@ -81,8 +81,9 @@ class TokenQueue:
     """
 
     def __init__(self, max_tokens: int, take_tokens: int, turn_tokens: int, max_wait_s: float) -> None:
+        self.take_tokens = take_tokens
+        """About how many tokens are taken at a time while as many wait."""
         self._max_tokens = max_tokens
-        self._take_tokens = take_tokens
         self._turn_tokens = turn_tokens
         self._max_wait_s = max_wait_s
         self._jobs: deque[Job] = deque()
@@ -93,7 +94,12 @@ class TokenQueue:
         self.num_tokens = 0
         """Tokens that wait."""
         self.tokens_per_s = 0.0
-        """Measured throughput of the worker; 0 before it is known."""
+        """Measured throughput of the worker with full takes; 0 before it is known."""
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether there is work to take; room that is only reserved is none yet."""
+        return bool(self._jobs)
 
     @contextmanager
     def reserve(self, num_tokens: int) -> Iterator[Reservation]:
@@ -144,9 +150,9 @@ class TokenQueue:
 
     def _check_wait(self) -> None:
         """Raise `QueueFullError` if a job that is added now would not be started, and its first turn done, in time."""
-        num_takes = self._first_turns // self._take_tokens  # before the one that the job's first turn is in
-        wait_s = self._seconds_of(num_takes * self._take_tokens)
-        if num_takes and wait_s + self._seconds_of(self._take_tokens) > _WAIT_MARGIN * self._max_wait_s:
+        num_takes = self._first_turns // self.take_tokens  # before the one that the job's first turn is in
+        wait_s = self._seconds_of(num_takes * self.take_tokens)
+        if num_takes and wait_s + self._seconds_of(self.take_tokens) > _WAIT_MARGIN * self._max_wait_s:
             raise QueueFullError(
                 f"the request would wait {wait_s * 1e3:.0f} ms until its start; expected at most "
                 f"{self._max_wait_s * 1e3:.0f} ms until its first results; try again later",
@@ -172,7 +178,7 @@ class TokenQueue:
             About `take_tokens`, at least one sequence; `None` once the queue is closed and empty.
         """
         taken: list[tuple[Job, range]] = []
-        room = self._take_tokens
+        room = self.take_tokens
         with self._changed:
             while not self._jobs and not self._closed:
                 self._changed.wait()

@@ -47,7 +47,7 @@ class Worker:
     def _work(self) -> None:
         end = time.perf_counter()
         while True:
-            was_waiting = self._queue.num_tokens > 0
+            was_waiting = self._queue.has_jobs
             if (taken := self._queue.take()) is None:
                 return
             if taken:
@@ -55,7 +55,8 @@ class Worker:
                 self._run(taken)
                 end = time.perf_counter()
                 num_tokens = sum(len(job.sequences[index]) for job, indices in taken for index in indices)
-                self._measure(num_tokens, end - start)
+                if num_tokens >= self._queue.take_tokens:  # fewer tell how long they take, not how many it could be
+                    self._measure(num_tokens, end - start)
 
     def _run(self, taken: list[tuple[Job, range]]) -> None:
         """Compute the outputs of some sequences, and finish the jobs that have all of theirs."""

@@ -65,12 +65,28 @@ def test_a_failure_reaches_only_the_request_that_causes_it() -> None:
     assert [job.outputs[0] for job in (jobs[2], jobs[3])] == [8, 9]
 
 
-def test_the_throughput_is_measured() -> None:
-    runner, waiting = Runner(), TokenQueue(10_000, 20_000, 10_000, 10.0)
+def throughput(take_tokens: int, *, idle_s: float = 0.0) -> float:
+    """Return the throughput that is known after a request of 50 tokens, which comes once its room was reserved."""
+    runner, waiting, done = Runner(), TokenQueue(10_000, take_tokens, 10_000, 10.0), threading.Event()
     runner.free.set()
-    Worker(runner, waiting, lambda count: None)
-    done = threading.Event()
-    put(waiting, Job([range(50)], time.perf_counter() + 10, lambda job: done.set()))  # type: ignore[list-item]
+    with waiting.reserve(50) as reservation:
+        worker = Worker(runner, waiting, lambda count: None)
+        time.sleep(idle_s)
+        waiting.put(Job([range(50)], time.perf_counter() + 10, lambda job: done.set()), reservation)  # type: ignore[list-item]
     assert done.wait(10)
     waiting.close()
-    assert waiting.tokens_per_s > 50
+    worker.join(10)
+    return waiting.tokens_per_s
+
+
+def test_the_throughput_is_measured() -> None:
+    assert throughput(take_tokens=50) > 50
+
+
+def test_a_take_that_is_not_full_says_nothing_about_the_throughput() -> None:
+    """It lasts as long as the model's latency, however many tokens could have been computed beside its own."""
+    assert throughput(take_tokens=51) == 0
+
+
+def test_time_without_work_does_not_count_while_room_is_reserved() -> None:
+    assert throughput(take_tokens=50, idle_s=0.5) > 50 / 0.4
