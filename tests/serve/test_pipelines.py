@@ -206,6 +206,11 @@ def test_embeddings_have_the_shape_that_the_model_gives_them(start_client: Start
         ("fill-mask", {"inputs": ["a [MASK]", "b"]}, "input 1: expected at least one [MASK], found none"),
         ("text-classification", {"inputs": "a", "parameters": {"top_k": 0}}, "top_k must be a whole number"),
         ("text-classification", {"inputs": "a", "parameters": {"function_to_apply": "tanh"}}, "sigmoid, softmax, none"),
+        (
+            "text-classification",
+            {"inputs": "a", "parameters": {"function_to_apply": ["softmax"]}},
+            "function_to_apply must be sigmoid, softmax, none, found ['softmax']",
+        ),
         ("token-classification", {"inputs": "a", "parameters": {"ignore_labels": "O"}}, "must be a list of labels"),
         ("token-classification", {"inputs": "a", "parameters": {"aggregation_strategy": "best"}}, "aggregation"),
         ("question-answering", {"inputs": "a"}, "input 0: expected a pair of texts, found one"),

@@ -115,7 +115,7 @@ def _token_vectors(result: Result) -> Any:
 def _label_answer(task: TextClassification | NextSentencePrediction, top_k: Any, function: Any) -> PipelineAnswer:
     if top_k is not None and (not isinstance(top_k, int) or isinstance(top_k, bool) or top_k < 1):
         raise InputError(f"top_k must be a whole number of at least 1, found {top_k!r:.50}")
-    if function is not None and function not in _ACTIVATIONS:
+    if function not in (None, *_ACTIVATIONS):  # in a tuple, whatever type it has
         raise InputError(f"function_to_apply must be {', '.join(_ACTIVATIONS)}, found {function!r:.50}")
 
     def answer(result: Result) -> Any:
