@@ -79,6 +79,15 @@ def test_unknown_prompts_are_refused(route: str, body: dict[str, Any], client: T
     assert "expected a prompt_name of one of query, document, found 'passage'" in answer.text
 
 
+@pytest.mark.parametrize("ids", [[5, 6], [[5, 6], [7]]])
+def test_prompts_are_for_texts(ids: Any, client: TestClient) -> None:
+    for route, field in (("/embed", "inputs"), ("/v1/embeddings", "input")):
+        assert client.post(route, json={field: ids}).status_code == 200
+        answer = client.post(route, json={field: ids, "prompt_name": "query"})
+        assert answer.status_code == 422
+        assert "prompt_name: expected texts, in front of which a prompt is put, found token ids" in answer.text
+
+
 def test_prompts_are_for_embeddings(classifier_client: TestClient) -> None:
     answer = classifier_client.post("/predict", json={"inputs": "hello", "prompt_name": "query"})
     assert answer.status_code == 422

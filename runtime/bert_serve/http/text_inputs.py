@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
+from bert_runtime.errors import InputError
 from bert_runtime.tasks import Outputs
 from bert_serve.errors import EmptyRequestError
 from bert_serve.serving.caller import Caller
@@ -58,11 +59,11 @@ async def run_texts_or_ids(
         value: a validated `TextsOrIds`.
         caller: the request, whose connection is watched.
         truncate: whether what exceeds the model's maximum may be cut off.
-        options: options of the task for texts, see `Engine.run`.
+        options: options of the task, see `Engine.run`; a prompt is for texts alone.
 
     Raises:
         EmptyRequestError: there is no input at all.
-        InputError: names an input that cannot be processed.
+        InputError: names an input that cannot be processed, or a prompt is asked for in front of token ids.
         ServeError: the request cannot be answered now, or exceeds a limit; see `Engine.run`.
     """
     values: list[Any] = [value] if isinstance(value, str) else value
@@ -70,5 +71,7 @@ async def run_texts_or_ids(
         raise EmptyRequestError("expected at least one text, found an empty list")
     if isinstance(values[0], str):
         return await engine.run(values, caller, truncate=truncate, options=options)
+    if options and "prompt_name" in options:
+        raise InputError("prompt_name: expected texts, in front of which a prompt is put, found token ids")
     encoded = engine.encode_ids([values] if isinstance(values[0], int) else values)
     return await engine.outputs(encoded, caller)
