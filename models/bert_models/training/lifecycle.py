@@ -110,9 +110,9 @@ def resumed_precision(state: Path, identity: Mapping[str, Any]) -> ChosenPrecisi
     except Exception as error:
         raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
     differences = [
-        f"{key} was {before.get(key)!r}, is now {value!r}"
-        for key, value in identity.items()
-        if before.get(key, _LATER_SETTINGS.get(key)) != value
+        f"{key} was {before.get(key)!r}, is now {identity.get(key)!r}"
+        for key in dict.fromkeys((*identity, *before))  # either may have a key alone, such as a schedule of pruning
+        if before.get(key, _LATER_SETTINGS.get(key)) != identity.get(key)
     ]
     if differences:
         raise TrainingError(

@@ -1,0 +1,34 @@
+"""Which interrupted run may go on."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bert_models import TrainingError
+from bert_models.training.lifecycle import resumed_precision
+from bert_models.training.run_dir import LAST_NAME
+
+WHOLE = {"seed": 0, "dropout": None}
+PRUNED = {**WHOLE, "token_pruning": "2:0.5"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "difference"),
+    [(PRUNED, WHOLE, "was '2:0.5', is now None"), (WHOLE, PRUNED, "was None, is now '2:0.5'")],
+)
+def test_run_with_token_pruning_goes_on_with_the_same_schedule_only(
+    before: dict[str, Any], now: dict[str, Any], difference: str, tmp_path: Path
+) -> None:
+    torch.save({"run": before, "precision": "fp32"}, tmp_path / LAST_NAME)
+    with pytest.raises(TrainingError, match=f"the interrupted run was another one: token_pruning {difference}; resume"):
+        resumed_precision(tmp_path, now)
+    assert resumed_precision(tmp_path, before).name == "fp32"
+
+
+def test_state_without_a_later_setting_goes_on_with_its_default_only(tmp_path: Path) -> None:
+    torch.save({"run": {"seed": 0}, "precision": "fp32"}, tmp_path / LAST_NAME)
+    assert resumed_precision(tmp_path, WHOLE).name == "fp32"
+    with pytest.raises(TrainingError, match=r"dropout was None, is now 0\.5"):
+        resumed_precision(tmp_path, {**WHOLE, "dropout": 0.5})
