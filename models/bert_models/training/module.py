@@ -87,16 +87,25 @@ class FineTuning(TrainingModule):
         seed_from_indices(self.settings.seed, self.current_epoch, batch_idx, *self.process_group.seed_key)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
-        """Return the loss of one batch.
+        """Return the loss of one batch, scaled so that a step has the gradient of the mean over its batches.
 
-        With several processes, it is scaled so that the mean of their gradients is the gradient of the joint batch.
+        With several processes, it is also scaled so that the mean of their gradients is that of the joint batch.
         """
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         loss = value = self.loss(batch, outputs)
         if self.process_group.world_size > 1:
             loss, value = self._joint_loss(loss, outputs, batch)
         self._losses.append(self.show_loss(value))
-        return loss
+        return loss * self._step_factor(index)
+
+    def _step_factor(self, index: int) -> float:
+        """Return what the loss of batch `index` is multiplied by: above 1 in an epoch's last step, if that is shorter.
+
+        Lightning divides every loss by the batches of a whole step.
+        """
+        whole_step = self.settings.gradient_accumulation_steps
+        num_batches_left = int(self.trainer.num_training_batches) - index // whole_step * whole_step
+        return whole_step / min(whole_step, num_batches_left)
 
     def _joint_loss(self, loss: Tensor, outputs: Tensor, batch: TensorBatch) -> tuple[Tensor, Tensor]:
         """Return the loss to minimize in this process, and the mean loss over the parts of all processes.

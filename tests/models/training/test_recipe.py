@@ -78,6 +78,26 @@ def test_accumulated_batches_match_one_larger_batch(fitted: Fit) -> None:
         assert name.endswith("key.bias") or torch.allclose(parameter, expected[name], atol=1e-4), name
 
 
+class _Gradients(FineTuning):
+    """Keeps the norm of the gradients of every step, before they are clipped."""
+
+    def on_fit_start(self) -> None:
+        self.norms: list[float] = []
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        super().on_before_optimizer_step(optimizer)
+        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
+        self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+
+
+def test_shorter_last_step_of_an_epoch_has_the_gradient_of_its_mean_loss(fitted: Fit) -> None:
+    """40 items in batches of 8 are 5 batches: a step of 4 batches, then one of 1 batch."""
+    parts = fitted(_Gradients, batch_size=8, gradient_accumulation_steps=4, epochs=1, lr=1e-12)
+    batches = fitted(_Gradients, batch_size=8, epochs=1, lr=1e-12)
+    assert (len(parts.norms), len(batches.norms)) == (2, 5)
+    assert parts.norms[-1] == pytest.approx(batches.norms[-1], rel=1e-4)
+
+
 def test_warmup_and_decay_count_optimizer_steps(fitted: Fit) -> None:
     """40 items in batches of 4 are 10 batches: steps of 3, 3, 3 and 1 batches, so 4 steps in each of 2 epochs."""
     rates = steps(fitted(batch_size=4, gradient_accumulation_steps=3, warmup_ratio=0.25), "lr")
