@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["lambda_loss"]
+__all__ = ["graded_pairs", "lambda_loss"]
 
 _MU = 10.0
 """Weight of NDCG-Loss2 beside LambdaRank in NDCG-Loss2++: the paper's, and that of sentence-transformers."""
@@ -34,10 +34,15 @@ def lambda_loss(logits: Tensor, grades: Tensor, is_document: Tensor) -> Tensor:
     weights = (_MU * _rank_distances(ranks) + (1 / discounts[:, None] - 1 / discounts).abs()) * _differences(
         gains
     ).abs()
-    pairs = (_differences(relevance) > 0) & known[:, :, None] & known[:, None, :]
+    pairs = graded_pairs(relevance, known)
     margins = _differences(scores.masked_fill(~known, 0))
     losses = F.softplus(-margins) / math.log(2) * weights
     return torch.where(pairs, losses, 0.0).sum() / pairs.sum().clamp(min=1)
+
+
+def graded_pairs(grades: Tensor, is_document: Tensor) -> Tensor:
+    """Return which documents of a list have a higher grade than which others, bool [Q, D, D]; see `lambda_loss`."""
+    return (_differences(grades) > 0) & is_document[:, :, None] & is_document[:, None, :]
 
 
 def _differences(values: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
-from bert_models.training.lambda_loss import lambda_loss
+from bert_models.training.lambda_loss import graded_pairs, lambda_loss
 from bert_models.training.objective import Objective, Target
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
@@ -120,8 +120,18 @@ class RelevanceObjective(Objective):
         return np.array([list(_LOSSES).index(found.loss), *found.values], dtype=np.float32)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        name = list(_LOSSES)[int(targets[0, 0])]
-        return _LOSSES[name](outputs.float().squeeze(-1), targets[:, 1:])
+        return _LOSSES[_name(targets)](outputs.float().squeeze(-1), targets[:, 1:])
+
+    def weight(self, targets: Tensor) -> Tensor:
+        has_grades = targets.ndim > 1  # else a student learns from its teacher alone
+        if not has_grades or _name(targets) != "lambda":
+            return super().weight(targets)
+        return graded_pairs(targets[:, 1:], targets[:, 1:] != IGNORE_INDEX).sum().float()
+
+
+def _name(targets: Tensor) -> str:
+    """Return the loss of a batch's rows, a key of `_LOSSES`."""
+    return list(_LOSSES)[int(targets[0, 0])]
 
 
 def _binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:

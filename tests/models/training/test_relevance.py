@@ -90,6 +90,26 @@ def test_lists_have_lambda_loss_whatever_their_lengths() -> None:
     assert loss(LISTS, [0.5, -1.0, 2.0, 0.3, 0.8]) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("rows", "sizes"), [(PAIRS, [1, 1]), (SCORED, [1, 1]), (TRIPLES, [2, 4]), (MARGINS, [2, 2]), (LISTS, [3, 2])]
+)
+def test_weighted_mean_of_the_parts_of_a_batch_is_its_loss(rows: list[dict[str, Any]], sizes: list[int]) -> None:
+    """As processes share a batch, whose lists may differ in how many pairs they compare."""
+    objective, examples = build_objective(Reranking()), relevance_examples(records(rows))
+    targets = [objective.target(example, cast(Any, None), cast(Any, None)) for example in examples]
+    logits = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(0))
+    total = total_weight = torch.zeros(())
+    for part, target in zip(logits.split(sizes), targets, strict=True):
+        weight = objective.weight(stacked := stack_targets([target]))
+        total = total + weight * objective.loss(cast(TaskModel, None), part[:, None], stacked)
+        total_weight = total_weight + weight
+    assert float(total / total_weight) == pytest.approx(loss(rows, logits.tolist()), rel=1e-5)
+
+
+def test_targets_without_labels_have_the_weight_of_their_rows() -> None:
+    assert build_objective(Reranking()).weight(torch.zeros(3, dtype=torch.int64)) == 3
+
+
 def test_lambda_loss_of_equal_grades_is_zero_and_has_gradients() -> None:
     logits = torch.randn(2, 4, generator=torch.Generator().manual_seed(0), requires_grad=True)
     known = torch.ones(2, 4, dtype=torch.bool)
