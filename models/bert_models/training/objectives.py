@@ -16,7 +16,7 @@ from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
 from bert_models.training.objective import Objective, Target
 from bert_models.training.relevance import RelevanceObjective
-from bert_models.training.similarity import similarity_loss
+from bert_models.training.similarity import similarity_loss, similarity_target
 from bert_models.training.sparse_ranking import Regularizer, ranking_loss, ranking_target
 from bert_runtime.tasks import (
     Example,
@@ -187,17 +187,17 @@ class _ReplacedTokens(Objective):
 
 
 class _Similarity(Objective):
-    """Similarity of pairs, see `similarity_loss`; targets are scores float32 []."""
+    """Similarity of pairs, see `similarity_loss`; targets are float64 [2]."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
-        return np.array(example.target, dtype=np.float32)
+        return similarity_target(example)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
         return similarity_loss(outputs, targets)
 
 
 class SparseRanking(Objective):
-    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [2]."""
+    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [3]."""
 
     regularizer = Regularizer(query=0, document=0)
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor, arange
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional as F
 
+from bert_models.training.in_batch_negatives import ranking_cross_entropy, text_hash
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Task, TextInput
 
-__all__ = ["similarity_examples", "similarity_loss"]
+__all__ = ["similarity_examples", "similarity_loss", "similarity_target"]
 
 _COSINE_SCALE = 20.0
 """Inverse temperature of the softmax over a batch; the default of sentence-transformers' MultipleNegativesRankingLoss.
@@ -39,6 +42,11 @@ def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
     return [example._replace(target=example.target / max(largest, 1.0)) for example in examples]
 
 
+def similarity_target(example: Example) -> NDArray[np.float64]:
+    """Return the score of the pair, and a hash of its second text, which float64 holds exactly: float64 [2]."""
+    return np.array([example.target, text_hash(example.inputs[1].text)], dtype=np.float64)
+
+
 def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss of B pairs, float32 [].
 
@@ -48,10 +56,12 @@ def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: Vectors, float [2 B, dimensions]; the two of a pair follow each other.
-        targets: Scores in [-1, 1], float32 [B]; NaN for pairs without scores.
+        targets: What `similarity_target` returned, float64 [B, 2]: scores in [-1, 1], or NaN for pairs without, and
+            hashes.
     """
     first, second = outputs.float()[0::2], outputs.float()[1::2]
-    if not bool(targets.isnan().any()):
-        return F.mse_loss(F.cosine_similarity(first, second), targets)
+    scores, hashes = targets.T
+    if not bool(scores.isnan().any()):
+        return F.mse_loss(F.cosine_similarity(first, second), scores.float())
     cosines = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
-    return F.cross_entropy(_COSINE_SCALE * cosines, arange(len(targets), device=targets.device))
+    return ranking_cross_entropy(_COSINE_SCALE * cosines, hashes)

@@ -1,6 +1,5 @@
 """Train sparse embeddings on pairs that belong together: in-batch negatives, and SPLADE's regularizer of FLOPs."""
 
-import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional as F
 
+from bert_models.training.in_batch_negatives import ranking_cross_entropy, text_hash
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Task, TextInput
 
@@ -51,31 +50,31 @@ def ranking_examples(task: Task, records: Sequence[Record]) -> list[Example]:
 
 
 def ranking_target(example: Example) -> NDArray[np.int64]:
-    """Return the number of the example's texts, and a hash of the one that answers the query: int64 [2]."""
-    return np.array([len(example.inputs), zlib.crc32(example.inputs[1].text.encode())], dtype=np.int64)
+    """Return the number of the example's texts, and hashes of the one that answers the query and of the negative.
+
+    Returns:
+        An array, int64 [3]; the last number is 0 where there is no negative.
+    """
+    hashes = [text_hash(text.text) for text in example.inputs[1:]]
+    return np.array([len(example.inputs), *hashes, 0][:3], dtype=np.int64)
 
 
 def ranking_loss(outputs: Tensor, targets: Tensor, regularizer: Regularizer) -> Tensor:
     """Return the mean loss of B examples, float32 [].
 
     It is the cross-entropy of finding each query's own text among all texts of the batch by dot product (in-batch
-    negatives, as sentence-transformers' SparseMultipleNegativesRankingLoss), plus the regularizer. A text that answers
-    two queries of the batch is no negative of either.
+    negatives, as sentence-transformers' SparseMultipleNegativesRankingLoss), plus the regularizer.
 
     Args:
         outputs: Weights of all texts, float [texts, V]: the query, its text, and the negative if there is one, of each
             example.
-        targets: What `ranking_target` returned, int64 [B, 2].
+        targets: What `ranking_target` returned, int64 [B, 3].
         regularizer: Weights of the regularizer.
     """
-    weights, (counts, hashes) = outputs.float(), targets.T
-    first = counts.cumsum(0) - counts
-    queries, answers, negatives = weights[first], weights[first + 1], weights[first[counts > 2] + 2]
-    documents = torch.cat([answers, negatives])
-    same = (hashes[:, None] == hashes[None, :]) & ~torch.eye(len(hashes), dtype=torch.bool, device=hashes.device)
-    scores = queries @ documents.T
-    scores = scores.masked_fill(F.pad(same, (0, len(negatives))), float("-inf"))
-    ranking = F.cross_entropy(scores, torch.arange(len(queries), device=scores.device))
+    weights, (counts, answers, negatives) = outputs.float(), targets.T
+    first, has_negative = counts.cumsum(0) - counts, counts > 2
+    queries, documents = weights[first], weights[torch.cat([first + 1, first[has_negative] + 2])]
+    ranking = ranking_cross_entropy(queries @ documents.T, torch.cat([answers, negatives[has_negative]]))
     penalty = regularizer.query * flops(queries) + regularizer.document * flops(documents)
     return ranking + regularizer.factor * penalty
 

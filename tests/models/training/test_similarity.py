@@ -12,7 +12,7 @@ from torch import Tensor
 from bert_models import load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset
-from bert_models.training.similarity import similarity_examples, similarity_loss
+from bert_models.training.similarity import similarity_examples, similarity_loss, similarity_target
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import (
@@ -37,6 +37,14 @@ def test_scores_are_scaled_to_at_most_one() -> None:
     assert np.isnan(similar([pair, pair])).all()
 
 
+def targets(partners: str) -> Tensor:
+    """Targets of pairs without scores, by their second texts."""
+    rows = [{"text": "a", "text_pair": partner} for partner in partners]
+    records = [Record(row, Path("x.jsonl"), number) for number, row in enumerate(rows, start=1)]
+    examples = similarity_examples(SentenceEmbedding(dimensions=2), records)
+    return torch.from_numpy(np.stack([similarity_target(example) for example in examples]))
+
+
 @pytest.mark.parametrize(
     ("scores", "message"),
     [((1.0, None), r"x\.jsonl:2: expected a score as in x\.jsonl:1"), ((0, 0), "expected scores that differ")],
@@ -49,9 +57,15 @@ def test_missing_or_zero_scores_are_rejected(scores: tuple[Any, ...], message: s
 
 def test_loss_without_scores_ranks_partners() -> None:
     vectors: Tensor = torch.eye(4)[[0, 0, 1, 1, 2, 2]]
-    nan = torch.full((3,), float("nan"))
-    assert similarity_loss(vectors, nan) < 1e-6
-    assert similarity_loss(vectors[[0, 2, 3, 5, 4, 1]], nan) > 10
+    pairs = targets("xyz")
+    assert similarity_loss(vectors, pairs) < 1e-6
+    assert similarity_loss(vectors[[0, 2, 3, 5, 4, 1]], pairs) > 10
+
+
+def test_text_that_belongs_to_two_others_is_no_negative_of_either() -> None:
+    vectors: Tensor = torch.eye(4)[[0, 0, 0, 0, 2, 2]]
+    assert similarity_loss(vectors, targets("xxz")) < 1e-6
+    assert similarity_loss(vectors, targets("xyz")) > 0.4
 
 
 def test_training_without_scores_lowers_the_loss(embedding_checkpoint: Path, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def targets(rows: list[dict[str, str]]) -> torch.Tensor:
 def test_examples_have_a_negative_where_the_row_has_one() -> None:
     found = targets(ROWS)
     assert found[:, 0].tolist() == [2, 3, 2]
+    assert (found[:, 2] != 0).tolist() == [False, True, False]
     assert found[0, 1] == found[2, 1] != found[1, 1]
     with pytest.raises(DataError, match="text_pair"):
         targets([{"text": "a"}])
@@ -49,6 +50,16 @@ def test_loss_is_the_cross_entropy_over_all_texts_of_the_batch() -> None:
     regularizer = Regularizer(query=0.5, document=0.25)
     penalty = 0.5 * flops(queries) + 0.25 * flops(documents)
     torch.testing.assert_close(ranking_loss(weights, targets(ROWS), regularizer), expected + penalty)
+
+
+def test_negative_that_answers_another_query_is_no_negative_of_that() -> None:
+    rows = [{"text": "a", "text_pair": "x"}, {"text": "b", "text_pair": "y", "negative": "x"}]
+    torch.manual_seed(0)
+    weights = torch.rand(5, 4)  # a x | b y x
+    scores = weights[[0, 2]] @ weights[[1, 3, 4]].T
+    scores[0, 2] = float("-inf")
+    expected = torch.nn.functional.cross_entropy(scores, torch.arange(2))
+    torch.testing.assert_close(ranking_loss(weights, targets(rows), NONE), expected)
 
 
 def test_regularizer_is_the_squared_mean_weight_and_rises_quadratically() -> None:
