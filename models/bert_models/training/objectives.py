@@ -100,9 +100,13 @@ def word_target(encoding: Encoding, words: NDArray[np.int64], labels: NDArray[np
     """
     target = np.full(len(encoding), IGNORE_INDEX, dtype=np.int64)
     token_indices, offsets = _text_tokens(encoding)
+    if not len(token_indices):
+        return target
     firsts = find_first_tokens(offsets, words)
-    # A later window may begin inside a word, and then lacks the word's first token.
-    has_start = (firsts >= 0) & (offsets[firsts, 0] <= words[:, 0])
+    # A later window may begin inside a word, and then lacks the word's first token. Any other token that is found is
+    # the first, also where it begins behind characters that the tokenizer drops.
+    begins_text = encoding.word_ids[token_indices[0]] == 0
+    has_start = (firsts > 0) | ((firsts == 0) & (begins_text | (offsets[0, 0] <= words[:, 0])))
     target[token_indices[firsts[has_start]]] = labels[has_start]
     return target
 

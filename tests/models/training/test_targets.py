@@ -42,6 +42,22 @@ def test_label_is_on_the_first_token_of_a_word(tokenizer_for: Callable[[Task, in
     assert target == [-100, 0, 1, -100, 0, -100]
 
 
+def test_word_behind_a_dropped_character_is_labelled_as_it_is_scored(
+    tokenizer_for: Callable[[Task, int], TextTokenizer],
+) -> None:
+    task = TokenClassification(labels=("O", "B-x"))
+    row = {"tokens": ["\u200fcardz", "\u200bcardz", "\ufeff", "bank"], "tags": ["B-x", "B-x", "O", "O"]}
+    ((tokens, target),) = first_target(task, row, tokenizer_for(task, 64))
+    assert tokens == ["[CLS]", "card", "##z", "card", "##z", "bank", "[SEP]"]
+    assert target == [-100, 1, -100, 1, -100, 0, -100]
+
+
+def test_text_without_tokens_has_no_labels(tokenizer_for: Callable[[Task, int], TextTokenizer]) -> None:
+    for task, tag in ((TokenClassification(labels=("O", "B-x")), "B-x"), (ReplacedTokenDetection(), "replaced")):
+        row = {"tokens": ["\u200b"], "tags": [tag]}
+        assert first_target(task, row, tokenizer_for(task, 64)) == [(["[CLS]", "[SEP]"], [-100, -100])]
+
+
 def test_a_teacher_is_asked_about_the_first_token_of_every_word(
     tokenizer_for: Callable[[Task, int], TextTokenizer],
 ) -> None:
