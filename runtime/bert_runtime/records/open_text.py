@@ -95,7 +95,6 @@ class _BoundedGzip(gzip.GzipFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        self._path = path
         self._limit = max(_MIN_EXPANDED_BYTES, _MAX_EXPANSION * path.stat().st_size)
 
     def read(self, size: int | None = -1) -> bytes:
@@ -106,9 +105,10 @@ class _BoundedGzip(gzip.GzipFile):
 
     def _bounded(self, data: bytes) -> bytes:
         if self.tell() > self._limit:
-            raise DataError(
-                f"{self._path}: expected data that expands to at most {self._limit:,} bytes, found more, over "
-                f"{_MAX_EXPANSION} times its size; if that is right, decompress the file with gunzip"
+            # Like damaged data, and no `DataError`: readers take that for one bad line, and would read on for ever.
+            raise OSError(
+                f"expected data that expands to at most {self._limit:,} bytes, found more, over {_MAX_EXPANSION} times "
+                "its size; if that is right, decompress the file with gunzip"
             )
         return data
 

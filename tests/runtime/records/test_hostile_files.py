@@ -1,6 +1,7 @@
 """Data files that are not what they seem: other encodings, archives that expand, endless lines, names that are none."""
 
 import gzip
+import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,20 @@ def test_a_small_archive_of_much_data_needs_little_memory(
         assert tracemalloc.get_traced_memory()[1] < 20 * MEGABYTE
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".csv", ".tsv"])
+def test_an_archive_of_too_many_lines_ends_the_reading(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is that of the file: as one of a line, it came again and again, without end."""
+    monkeypatch.setattr(open_text, "_MIN_EXPANDED_BYTES", 2 * MEGABYTE)
+    path = tmp_path / f"data{suffix}.gz"
+    path.write_bytes(gzip.compress(b"text\n" * MEGABYTE))
+    message = f"^{re.escape(str(path))}: cannot be read: expected data that expands to at most 2,097,152 bytes"
+    with pytest.raises(DataError, match=message):
+        for row, _ in zip(iter_rows(path), range(MEGABYTE), strict=False):
+            assert suffix == ".jsonl" or isinstance(row, Record)
 
 
 def test_text_that_compresses_well_is_read(tmp_path: Path) -> None:
