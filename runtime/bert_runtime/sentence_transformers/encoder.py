@@ -38,7 +38,7 @@ class SentenceTransformer:
         model_name_or_path: a bundle's folder, or a model that `bert_runtime.load` returned.
         device: where it runs; by default on the GPU if the bundle has a variant for it, else on the CPU.
         prompts: prompts by name, in addition to the bundle's, or instead of them.
-        default_prompt_name: the prompt in front of every text; by default the bundle's.
+        default_prompt_name: the prompt in front of every text; by default the bundle's, or its `prompt`.
         similarity_fn_name: how vectors are compared; by default as the bundle says.
         truncate_dim: how many first dimensions to keep, as in sentence-transformers without another normalization.
         precision: the bundle's variant, see `bert_runtime.load`. sentence-transformers has no such argument.
@@ -72,7 +72,9 @@ class SentenceTransformer:
         self._task = task
         self.prompts = {"query": "", "document": "", **task.prompts, **(prompts or {})}
         """Texts to put in front of inputs, by name; `query` and `document` are empty where the bundle has none."""
-        self.default_prompt_name = task.prompt_name if default_prompt_name is None else default_prompt_name
+        if default_prompt_name is None and task.prompt is None:  # which is instead of the prompt called `prompt_name`
+            default_prompt_name = task.prompt_name
+        self.default_prompt_name = default_prompt_name
         resolve_prompt(self.prompts, self.default_prompt_name, None, None)
         self.truncate_dim = _checked_dimensions(truncate_dim)
         self.similarity_fn_name = task.similarity if similarity_fn_name is None else similarity_fn_name
@@ -132,6 +134,8 @@ class SentenceTransformer:
         texts = [inputs] if is_single else as_list(inputs)
         if not texts:
             return convert(np.array([], np.float32), to_numpy=convert_to_numpy, to_tensor=convert_to_tensor)
+        if prompt is None and prompt_name is None and self.default_prompt_name is None:
+            prompt = self._task.prompt
         prefix = resolve_prompt(self.prompts, self.default_prompt_name, prompt, prompt_name)
         vectors = self.model.encode(texts, prompt=prefix, precision="float32", show_progress=bool(show_progress_bar))
         vectors = vectors[:, : self.truncate_dim if truncate_dim is None else _checked_dimensions(truncate_dim)]

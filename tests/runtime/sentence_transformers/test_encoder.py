@@ -64,6 +64,17 @@ def test_prompts(model: SentenceTransformer, plain: Model, prompted_bundle: Path
         SentenceTransformer(prompted_bundle, default_prompt_name="passage")
 
 
+@pytest.mark.parametrize("bundle", ["embedding_bundle", "prompted_bundle"])
+def test_the_prompt_of_the_bundle(bundle: str, plain: Model, request: pytest.FixtureRequest) -> None:
+    """It comes before the prompt that the bundle has by default, and after those that a program gives."""
+    prompted = load(request.getfixturevalue(bundle), precision="fp32", threads=1).with_options(prompt="bank ")
+    model, unprompted = SentenceTransformer(prompted), plain.encode(TEXTS).tolist()
+    assert model.encode(TEXTS).tolist() == plain.encode([f"bank {text}" for text in TEXTS]).tolist()
+    assert model.encode(TEXTS, prompt="").tolist() == unprompted
+    named = SentenceTransformer(prompted, prompts={"short": "card "}, default_prompt_name="short")
+    assert named.encode(TEXTS).tolist() == plain.encode([f"card {text}" for text in TEXTS]).tolist()
+
+
 def test_dimensions_are_cut_without_normalization(model: SentenceTransformer) -> None:
     whole = model.encode(TEXTS)
     assert model.encode(TEXTS, truncate_dim=8).tolist() == whole[:, :8].tolist()
