@@ -120,6 +120,20 @@ def test_the_manifest_keeps_prompts_and_ranges(prompted_bundle: Path, embedding_
         SentenceEmbedding.from_dict({**settings, "ranges": [[0.5]]})
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"prompts": []}, r"expected prompts to be texts by name, found \(\)"),
+        ({"prompts": "x"}, "expected prompts to be texts by name, found 'x'"),
+        ({"prompts": None}, "expected prompts to be texts by name, found None"),
+        ({"include_prompt": "no"}, "expected include_prompt to be true or false, found 'no'"),
+    ],
+)
+def test_malformed_settings_of_a_manifest_are_refused(setting: dict[str, object], message: str) -> None:
+    with pytest.raises(BundleError, match=f"settings of task 'sentence-embedding' are malformed: {message}"):
+        SentenceEmbedding.from_dict({"dimensions": 4, **setting})
+
+
 @pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
 def test_vectors_of_other_precisions(precision: str, plain: Model) -> None:
     """One call, single results and another batch agree: the ranges are the bundle's, not those of the call."""

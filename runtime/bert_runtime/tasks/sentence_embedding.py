@@ -115,13 +115,13 @@ class SentenceEmbedding(Task):
             raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
 
     def _check_flags(self) -> None:
-        for name in ("normalize", "layer_norm"):
+        for name in ("normalize", "layer_norm", "include_prompt"):
             if not isinstance(value := getattr(self, name), bool):
                 raise TypeError(f"expected {name} to be true or false, found {value!r:.50}")
 
     def _check_prompts(self) -> None:
-        if not all(isinstance(text, str) for text in self.prompts.values()):
-            raise TypeError(f"expected prompts to be texts by name, found {dict(self.prompts)!r:.100}")
+        if not isinstance(self.prompts, Mapping) or not all(isinstance(text, str) for text in self.prompts.values()):
+            raise TypeError(f"expected prompts to be texts by name, found {self.prompts!r:.100}")
         if self.prompt is None and self.prompt_name is not None and self.prompt_name not in self.prompts:
             names = f"one of {', '.join(self.prompts)}" if self.prompts else "none, since this model has no prompts"
             raise ValueError(f"expected a prompt_name of {names}, found {self.prompt_name!r:.50}")
