@@ -1,15 +1,17 @@
-"""The files of a bulk run: what patterns match, and the name of each file's answers."""
+"""The files of a bulk run: what patterns match, the name of each file's answers, and whether it has changed."""
 
 import glob
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+import numpy as np
 
 from bert_runtime import DataError
 from bert_runtime.records import FORMATS
 
-__all__ = ["PARQUET", "InputFile", "find_inputs"]
+__all__ = ["PARQUET", "FileState", "InputFile", "find_inputs"]
 
 PARQUET = ".parquet"
 
@@ -29,6 +31,25 @@ class InputFile(NamedTuple):
         """The name without its extension, for the files of answers."""
         name = self.name.removesuffix(".gz")
         return str(PurePosixPath(name).with_suffix(""))
+
+
+class FileState(NamedTuple):
+    """Size and time of a file: what differs once it is changed or replaced."""
+
+    size_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Self:
+        """Return the state of a file; raise `DataError` where there is none."""
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
+        return cls(found.st_size, found.st_mtime_ns)
+
+    def __str__(self) -> str:
+        return f"{self.size_bytes:,} bytes of {np.datetime64(self.modified_ns, 'ns')}Z"
 
 
 def find_inputs(patterns: Sequence[str]) -> list[InputFile]:

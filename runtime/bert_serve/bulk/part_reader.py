@@ -51,6 +51,8 @@ def _read_parquet(
     part: Part, columns: InputColumns, keep: Sequence[str] | None, batch_rows: int
 ) -> tuple[pa.Schema, Iterator[Rows]]:
     file = open_parquet(part.path)
+    if part.rows is None:
+        raise DataError(f"{part.path}: could not be read when the run was planned, and now it can; run again")
     whole = file.schema_arrow.remove_metadata()
     names = [name for name in whole.names if keep is None or name in keep or name in columns.names]
     # A text that is not UTF-8 is replaced by null, also in a column that has none.

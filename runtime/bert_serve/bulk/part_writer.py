@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from bert_runtime import BertError, DataError, InputError
 from bert_serve.bulk.answer_columns import ERROR
 from bert_serve.bulk.batch_function import BatchFunction
+from bert_serve.bulk.input_files import FileState
 from bert_serve.bulk.part_reader import Rows, read_part
 from bert_serve.bulk.parts import Part
 
@@ -68,7 +69,7 @@ def answer_part(job: Job, part: Part, advance: Callable[[int], object] = lambda 
 
 def _answer_part(job: Job, part: Part, advance: Callable[[int], object]) -> PartResult:
     function = job.function
-    before = _size_and_time(part.path)
+    _check_state(part)
     schema, batches = read_part(part, function.columns, function.keep, job.batch_rows)
     rows = without_answer = 0
     with _writer(job.output / part.output, function.output_schema(schema, str(part.path))) as writer:
@@ -79,17 +80,22 @@ def _answer_part(job: Job, part: Part, advance: Callable[[int], object]) -> Part
                 without_answer += len(answered) - answered.column(function.prefix + ERROR).null_count
             writer.write_batch(answered)
             advance(len(answered))
-        if _size_and_time(part.path) != before:
-            raise DataError(f"{part.path}: was changed while it was read; run again when it is complete")
+        _check_state(part)
+        if part.rows not in (None, rows):
+            raise DataError(
+                f"{part.path}: expected {part.rows:,} rows from row {part.first_row}, found {rows:,}: the file is "
+                "damaged, or was replaced; write it again"
+            )
     return PartResult(part, rows, without_answer)
 
 
-def _size_and_time(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return found.st_size, found.st_mtime_ns
+def _check_state(part: Part) -> None:
+    """Raise `DataError` where the input file is no longer the one that the part was planned for."""
+    if (found := FileState.of(part.path)) != part.state:
+        raise DataError(
+            f"{part.path}: was changed or replaced after the run had begun: expected {part.state}, found {found}; "
+            "run again when it is complete"
+        )
 
 
 def _answer_rows(function: BatchFunction, rows: Rows, where: str) -> pa.RecordBatch:

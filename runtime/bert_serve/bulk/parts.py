@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bert_runtime import DataError
-from bert_serve.bulk.input_files import PARQUET, InputFile
+from bert_serve.bulk.input_files import PARQUET, FileState, InputFile
 
 __all__ = ["Part", "open_parquet", "plan_parts"]
 
@@ -21,9 +21,11 @@ class Part:
     """The input file."""
     output: str
     """Name of the file of answers, below the output folder."""
+    state: FileState
+    """State of the input file when the run was planned; the rows are those of this file and no other."""
     first_row: int = 0
     rows: int | None = None
-    """Number of rows; `None` for all rows of a text file, which nobody has counted."""
+    """Number of rows; `None` where nobody has counted them: in a text file, and in one that is not readable."""
     is_readable: bool = True
     """Whether the file could be opened; answering the part of another says why not."""
 
@@ -38,20 +40,21 @@ def plan_parts(inputs: Sequence[InputFile], part_rows: int) -> list[Part]:
 
 
 def _parts(file: InputFile, part_rows: int) -> Iterator[Part]:
+    state = FileState.of(file.path)  # before the rows are counted
     if file.path.suffix != PARQUET:
-        yield Part(file.path, f"{file.stem}{PARQUET}")
+        yield Part(file.path, f"{file.stem}{PARQUET}", state)
         return
     try:
         with open_parquet(file.path) as opened:
             rows = opened.metadata.num_rows
     except DataError:  # this part will fail, and the others will not
-        yield Part(file.path, f"{file.stem}{PARQUET}", is_readable=False)
+        yield Part(file.path, f"{file.stem}{PARQUET}", state, is_readable=False)
         return
     count = max(1, -(-rows // part_rows))
     for number in range(count):
         name = f"{file.stem}{PARQUET}" if count == 1 else f"{file.stem}-{number:05}-of-{count:05}{PARQUET}"
         first = number * part_rows
-        yield Part(file.path, name, first, min(part_rows, rows - first))
+        yield Part(file.path, name, state, first, min(part_rows, rows - first))
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:

@@ -2,12 +2,20 @@
 
 import json
 import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bert_runtime import DataError
+from bert_serve import batch_function
 from bert_serve.bulk import part_writer
+from bert_serve.bulk.local_engine import local_engine
+from bert_serve.bulk.part_writer import Job, PartResult, answer_part
+from bert_serve.bulk.parts import Part
+from bert_serve.bulk.run import prepare_run
 
 from .conftest import RunBatch, ids, read_answers, states, write_parquet
 
@@ -78,5 +86,61 @@ def test_a_file_that_changes_while_it_is_read_has_no_answers(
 
     monkeypatch.setattr(part_writer, "_answer_rows", touch_and_answer)
     result = run_batch(classifier_bundle, "--input", texts / "b.parquet", "--output", tmp_path / "answers")
-    assert (result.exit_code, "was changed while it was read" in result.stderr) == (1, True)
+    assert (result.exit_code, "was changed or replaced after the run had begun" in result.stderr) == (1, True)
+    assert read_answers(tmp_path / "answers") == {}
+
+
+@pytest.mark.parametrize("rows", [3, 40, 100])
+def test_a_file_that_is_replaced_before_its_first_part_has_no_answers(
+    rows: int, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    (texts / "d.csv").write_text("id,text\n0,hello\n")
+    patterns = [str(texts / "b.parquet"), str(texts / "a.parquet"), str(texts / "d.csv")]
+    with prepare_run(patterns, tmp_path / "answers", batch_function(classifier_bundle)) as run:
+        write_parquet(texts / "a.parquet", 100, rows)
+        (texts / "d.csv").write_text("id,text\n" + "0,hello\n" * rows)
+        with pytest.raises(DataError, match=r"a\.parquet: was changed or replaced.*d\.csv: was changed") as raised:
+            run.execute(local_engine)
+    assert "expected 16 bytes of 20" in str(raised.value)
+    assert f"found {8 + 8 * rows} bytes of 20" in str(raised.value)
+    assert list(read_answers(tmp_path / "answers")) == ["b.parquet"]
+
+
+def test_a_file_that_is_replaced_between_its_parts_is_not_mixed(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    def replace_after_first(job: Job, parts: Sequence[Part], advance: Any) -> Iterator[PartResult]:
+        yield answer_part(job, parts[0])
+        write_parquet(texts / "a.parquet", 100, 40)
+        yield from local_engine(job, parts[1:], advance)
+
+    output = tmp_path / "answers"
+    function = batch_function(classifier_bundle)
+    with (
+        prepare_run([str(texts / "a.parquet")], output, function, part_rows=16) as run,
+        pytest.raises(DataError, match="was changed or replaced after the run had begun"),
+    ):
+        run.execute(replace_after_first)
+    assert ids(read_answers(output)) == list(range(16))
+    arguments = [classifier_bundle, "--input", texts / "a.parquet", "--part-rows", 16, "--output", output]
+    assert "a.parquet has changed" in run_batch(*arguments).stderr
+    assert run_batch(*arguments, "--force").exit_code == 0
+    assert ids(read_answers(output)) == list(range(100, 140))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 41}, "expected 41 rows from row 0, found 40"),
+        ({"rows": None, "is_readable": False}, "could not be read when the run was planned, and now it can"),
+    ],
+    ids=["damaged", "repaired"],
+)
+def test_a_part_has_the_rows_that_were_planned_or_no_file(
+    change: dict[str, Any], message: str, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    with prepare_run([str(texts / "a.parquet")], tmp_path / "answers", batch_function(classifier_bundle)) as run:
+        result = answer_part(run.job, replace(run.parts[0], **change))
+    assert result.failure is not None
+    assert message in result.failure
     assert read_answers(tmp_path / "answers") == {}
