@@ -52,10 +52,12 @@ class VectorShape:
             options: `SentenceEmbedding.options`; `None` stands for the task's own.
 
         Raises:
-            InputError: the task gives no vectors, or not such ones.
+            InputError: the task gives no vectors, or not such ones, or `normalize` is of the wrong type.
         """
         if not isinstance(task, SentenceEmbedding):
             raise InputError(f"encode needs a model for sentence-embedding, found one for {task.name}; call the model")
+        if not isinstance(normalize, bool | None):
+            raise InputError(f"normalize must be true or false, found {normalize!r:.50}")
         if normalize is False and task.normalize:
             raise InputError("normalize=False is not possible: the graph of this bundle normalizes its vectors")
         given = {name: value for name, value in options.items() if value is not None}

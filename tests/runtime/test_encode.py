@@ -58,6 +58,8 @@ def test_normalization_that_the_graph_does_cannot_be_undone(model: Model) -> Non
     assert model.encode(TEXTS[:4], normalize=True).tolist() == model.encode(TEXTS[:4]).tolist()
     with pytest.raises(InputError, match="normalize=False is not possible: the graph of this bundle normalizes"):
         model.encode(TEXTS, normalize=False)
+    with pytest.raises(InputError, match="normalize must be true or false, found 'no'"):
+        model.encode(TEXTS, normalize="no")  # type: ignore[arg-type]
 
 
 def test_vectors_are_normalized_where_the_graph_does_not(embedding_bundle: Path) -> None:

@@ -205,7 +205,7 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
         return JSONResponse(await zero_shot_answer(served, inputs, parameters, request))
     truncate = True
     if isinstance(task, SentenceEmbedding | FeatureExtraction):
-        truncate = parameters.pop("truncate", None) is not False
+        truncate = _may_truncate(parameters.pop("truncate", None))
         check_truncation_side(served, parameters.pop("truncation_direction", None))
     options, shaping = runtime_options(task, parameters)
     listed = inputs if isinstance(inputs, list) else [inputs]
@@ -222,6 +222,13 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
     results = await served.results(listed, request, options=options, truncate=truncate)
     answers = [shape(result) for result in results]
     return JSONResponse(answers if inputs is listed or task.name in _LISTED else answers[0])
+
+
+def _may_truncate(asked: object) -> bool:
+    """Return whether long texts may be truncated, as by default; raise `InputError` for another value than a flag."""
+    if not isinstance(asked, bool | None):
+        raise InputError(f"truncate must be true or false, found {asked!r:.50}")
+    return asked is not False
 
 
 def _texts(inputs: Sequence[str | Mapping[str, Any]]) -> list[str]:
