@@ -4,9 +4,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+from weakref import ref
 
 from bert_runtime import AttentionModel, Model, load, load_attention
 from bert_runtime.cascade import Cascade
@@ -31,12 +33,6 @@ _MAX_WAITING = 16
 """Requests of the page that wait for their turn; more are refused. A judgement."""
 
 
-class _Loaded(NamedTuple):
-    served: Model
-    """The served model when this one was loaded; another one means that the bundle was replaced."""
-    value: Any
-
-
 class PageModels:
     """Models of other precisions than the served ones, loaded when the page first asks for them.
 
@@ -48,7 +44,8 @@ class PageModels:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
-        self._loaded: OrderedDict[tuple[str, str], _Loaded] = OrderedDict()
+        self._loaded: OrderedDict[tuple[ref[Model], str], Any] = OrderedDict()
+        """What is loaded of the bundle of a served model, by its kind, as long as that model is served."""
         self._turn = asyncio.Lock()
         self._num_waiting = 0
 
@@ -112,16 +109,17 @@ class PageModels:
         return load(bundle, **options)
 
     def _get(self, name: str, served: Model, kind: str, load_kind: Callable[[Path], T]) -> T:
-        """Return what is loaded of a bundle under a name of its kind; load it first where it is not."""
-        key = name, kind
-        kept = self._loaded.pop(key, None)
-        if kept is None or kept.served is not served:
+        """Return what is loaded of a served model's bundle, of this kind; load it first where it is not."""
+        key = ref(served, lambda gone: self._loaded.pop((gone, kind), None)), kind
+        loaded: T | None = self._loaded.pop(key, None)
+        if loaded is None:
             while len(self._loaded) >= _MAX_LOADED:
-                self._loaded.popitem(last=False)
-            kept = _Loaded(served, load_kind(self._settings.bundles[name]))
+                with suppress(KeyError):  # a replaced model has just been freed, and with it what was loaded
+                    self._loaded.popitem(last=False)
+            loaded = load_kind(self._settings.bundles[name])
             _log.info("the page loaded %r of model %r", kind, name)
-        self._loaded[key] = kept
-        return kept.value
+        self._loaded[key] = loaded
+        return loaded
 
 
 def precisions(model: Model) -> list[str]:

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,22 @@ def test_another_precision_is_loaded_once_and_again_for_a_replaced_bundle(
     (bundle / "bundle.json").touch()
     wait_until(lambda: client.app.state.models["toy"].model is not served)  # type: ignore[attr-defined]
     ask(client, {"text": "hello"})
-    (second,) = kept._loaded.values()
-    assert second.value is not first.value
+    assert [first] != [*kept._loaded.values()][-1:]
+
+
+def test_a_replaced_model_is_freed_with_what_the_page_loaded_beside_it(
+    start_client: StartClient, classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_serve.serving.served_model._RETIRE_S", 0.01)
+    bundle = Path(shutil.copytree(classifier_bundle, tmp_path / "toy"))
+    client = start_client({"toy": bundle}, {"load_options": {"threads": 1, "precision": "int8"}}, reload_s=0.02)
+    state = client.app.state  # type: ignore[attr-defined]
+    ask(client, {"text": "hello"})
+    served = weakref.ref(state.models["toy"].model)
+    (loaded,) = map(weakref.ref, state.page_models._loaded.values())
+    (bundle / "bundle.json").touch()
+    wait_until(lambda: served() is None and loaded() is None)
+    assert len(state.page_models) == 0
 
 
 def test_few_models_are_kept_beside_the_served_ones(start_client: StartClient, classifier_bundle: Path) -> None:
@@ -166,7 +181,10 @@ def test_few_models_are_kept_beside_the_served_ones(start_client: StartClient, c
     for name in names:
         ask(client, {"text": "hello"}, model=name)
     kept = client.app.state.page_models  # type: ignore[attr-defined]
-    assert [*kept._loaded] == [("two", "fp32"), ("three", "fp32")]
+    models = client.app.state.models  # type: ignore[attr-defined]
+    assert [(served(), kind) for served, kind in kept._loaded] == [
+        (models[name].model, "fp32") for name in ("two", "three")
+    ]
 
 
 def test_too_many_waiting_requests_are_refused(
