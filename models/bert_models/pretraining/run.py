@@ -165,7 +165,9 @@ def _build_batches(
     tokens: TokenCache, vocabulary: PretrainingVocabulary, settings: PretrainSettings, process_group: ProcessGroup
 ) -> tuple[PretrainingBatches, PretrainingBatches]:
     """Return this process's part of the training batches, and all batches of the held-out documents."""
-    train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
+    # The wrong continuations of next-sentence prediction come from other documents.
+    min_documents = 2 if settings.objective == "mlm+nsp" else 1
+    train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed, min_documents)
     rank, world_size = process_group.rank, process_group.world_size
     batch_settings = settings.batch_settings()
     return (

@@ -131,26 +131,30 @@ class TokenCache:
         return self.sentences[first : end + 1]
 
 
-def split_documents(num_documents: int, dev_fraction: float, seed: int) -> tuple[IntArray, IntArray]:
+def split_documents(
+    num_documents: int, dev_fraction: float, seed: int, min_documents: int = 1
+) -> tuple[IntArray, IntArray]:
     """Split documents at random into training and held-out ones.
 
     Args:
         num_documents: Number of documents.
-        dev_fraction: Fraction to hold out, in [0, 1): at least one document and not all; none if it is 0.
+        dev_fraction: Fraction to hold out, between 0 and 1.
         seed: Seed of the choice.
+        min_documents: Minimum of documents to train on, and of those to hold out.
 
     Returns:
         The indices of the training and of the held-out documents, both sorted, int64.
 
     Raises:
-        DataError: `dev_fraction` is out of range, or there are fewer than 2 documents.
+        DataError: `dev_fraction` is out of range, or there are fewer than 2 `min_documents` documents.
     """
-    if not 0 <= dev_fraction < 1:
-        raise DataError(f"dev_fraction must lie in [0, 1), found {dev_fraction}")
-    if dev_fraction == 0:
-        return np.arange(num_documents), np.arange(0)
-    if num_documents < 2:
-        raise DataError(f"expected at least 2 documents to hold out some for evaluation, found {num_documents}")
-    count = min(max(1, round(dev_fraction * num_documents)), num_documents - 1)
+    if not 0 < dev_fraction < 1:
+        raise DataError(f"dev_fraction must lie between 0 and 1, found {dev_fraction}")
+    if num_documents < 2 * min_documents:
+        raise DataError(
+            f"expected at least {2 * min_documents} documents, to hold {min_documents} out for evaluation, found "
+            f"{num_documents}; check how documents are separated"
+        )
+    count = min(max(min_documents, round(dev_fraction * num_documents)), num_documents - min_documents)
     order = np.random.default_rng(seed).permutation(num_documents)
     return np.sort(order[count:]), np.sort(order[:count])

@@ -138,6 +138,15 @@ def test_every_step_and_evaluation_is_logged(
     assert (tmp_path / "out" / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_next_sentences_are_evaluated_whatever_fraction_is_held_out(
+    corpus: TextFiles, tokenizer: Path, tmp_path: Path
+) -> None:
+    """The default holds one of 40 documents out, and a wrong continuation needs another one."""
+    report = run("mlm+nsp", corpus, tokenizer, tmp_path / "out", settings=settings("mlm+nsp", dev_fraction=0.01))
+    assert report["corpus"]["documents"] == {"train": 38, "dev": 2}
+    assert "sentence_accuracy" in report["measured"][-1]
+
+
 def test_too_few_batches_for_a_step_are_rejected(corpus: TextFiles, tokenizer: Path, tmp_path: Path) -> None:
     chosen = settings("mlm", gradient_accumulation_steps=100)
     with pytest.raises(TrainingError, match="of 8 sequences in an epoch are too few for a step of 100; lower --accum"):

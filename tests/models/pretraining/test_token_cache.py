@@ -131,11 +131,15 @@ def test_documents_are_split_by_seed() -> None:
     assert not np.array_equal(dev, split_documents(1000, 0.1, seed=4)[1])
     assert [len(part) for part in split_documents(3, 0.01, seed=0)] == [2, 1]
     assert [len(part) for part in split_documents(3, 0.99, seed=0)] == [1, 2]
-    assert [len(part) for part in split_documents(3, 0, seed=0)] == [3, 0]
-    with pytest.raises(DataError, match="at least 2 documents"):
+    assert [len(part) for part in split_documents(9, 0.01, seed=0, min_documents=2)] == [7, 2]
+    assert [len(part) for part in split_documents(9, 0.99, seed=0, min_documents=2)] == [2, 7]
+    with pytest.raises(DataError, match="at least 2 documents, to hold 1 out for evaluation, found 1; check how"):
         split_documents(1, 0.1, seed=0)
-    with pytest.raises(DataError, match="found 1"):
-        split_documents(10, 1, seed=0)
+    with pytest.raises(DataError, match="at least 4 documents, to hold 2 out for evaluation, found 3; check how"):
+        split_documents(3, 0.1, seed=0, min_documents=2)
+    for fraction in (0, 1):
+        with pytest.raises(DataError, match=f"between 0 and 1, found {fraction}"):
+            split_documents(10, fraction, seed=0)
 
 
 _PEAK = """
