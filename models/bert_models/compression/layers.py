@@ -45,7 +45,7 @@ def keep_layers(model: TaskModel, layers: Sequence[int]) -> TaskModel:
 def is_savable(config: EncoderConfig, layers: Sequence[int]) -> bool:
     """Return whether a model with these layers of another one has a `config.json` in its family's format.
 
-    ModernBERT's says after how many layers one has global attention, so not every subset can be written.
+    All subsets have one where that lists the kind of each layer, as ModernBERT's does.
     """
     kept, family = _with_layers(config, layers), FAMILIES[config.family]
     return family.parse_config(family.dump_config(kept), "config.json") == kept
@@ -63,6 +63,7 @@ def _with_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
         num_layers=len(layers),
         num_layer_groups=groups if groups in (None, 1) else len(layers),
         local_layers=local,
+        local_rope_theta=config.local_rope_theta if local else None,
         token_pruning=None,
         sliding_window=config.sliding_window if local else None,
     )

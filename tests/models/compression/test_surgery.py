@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
+from bert_models import FAMILIES, EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
 from bert_models.compression import (
     is_savable,
     keep_layers,
@@ -118,6 +118,12 @@ def test_a_layer_that_changes_nothing_has_no_influence(toy_config: EncoderConfig
     influence = layer_influence(model, [batch(toy_config.vocab_size)])
     assert influence[1] == pytest.approx(0, abs=1e-6)
     assert min(influence[0], influence[2]) > 0.01
+
+
+@pytest.mark.parametrize("layers", [[0, 3, 6], [0, 1, 2], [0, 2, 3], [0]])
+def test_any_layers_of_modernbert_can_be_saved(layers: list[int]) -> None:
+    """Also those with global attention alone, which have no settings of local attention."""
+    assert is_savable(FAMILIES["modernbert"].preset("tiny"), layers)
 
 
 @pytest.mark.parametrize("family", sorted(set(CONFIGS) - {"camembert", "xlm-roberta"}))
