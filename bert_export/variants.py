@@ -17,6 +17,7 @@ from bert_export.calibration_texts import CalibrationTexts
 from bert_export.errors import ExportError
 from bert_export.graph_files import GraphFiles
 from bert_export.onnx_graph import FusionCounts
+from bert_export.parity import tolerance as parity_tolerance
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import SelfTest, Variant
 from bert_runtime.cpu.session import Session
@@ -126,10 +127,17 @@ def measure_drift(task: Task, outputs: Sequence[Outputs], fp32: Sequence[Outputs
 
 
 def self_test_of(runtime_model: Model, probe: Probe, tolerance: float) -> SelfTest:
-    """Record a graph's outputs on the self-test inputs, for other machines to compare with."""
-    outputs = (self_test_values(runtime_model.outputs([item])[0]) for item in probe.self_test_inputs)
-    # Nine digits identify a float32; more would only make the manifest longer.
-    return SelfTest(outputs=tuple(tuple(float(f"{x:.9g}") for x in values) for values in outputs), tolerance=tolerance)
+    """Record a graph's outputs on the self-test inputs, for other machines to compare with.
+
+    The tolerance is at least the one of FP32's parity for the largest output of these inputs.
+    """
+    outputs = [self_test_values(runtime_model.outputs([item])[0]) for item in probe.self_test_inputs]
+    largest = max((float(np.abs(values).max(initial=0)) for values in outputs), default=0.0)
+    return SelfTest(
+        # Nine digits identify a float32; more would only make the manifest longer.
+        outputs=tuple(tuple(float(f"{x:.9g}") for x in values) for values in outputs),
+        tolerance=max(tolerance, parity_tolerance(runtime_model.task) * largest),
+    )
 
 
 def finish_variant(
@@ -148,7 +156,7 @@ def finish_variant(
         runtime_model: Runs the graph.
         outputs: What it computed on the probe's texts.
         files: What the graph was written to.
-        tolerance: Maximum absolute difference of the self-test's outputs on another machine.
+        tolerance: Maximum absolute difference of the self-test's outputs on another machine, see `self_test_of`.
         fields: The other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
     """
     self_test = self_test_of(runtime_model, context.probe, tolerance)

@@ -4,11 +4,14 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
+from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import ParityError
 from bert_export.parity import check_parity, probe_batches, reference_outputs
+from bert_models import TaskModel
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks import TokenClassification
+from bert_runtime.tasks import FeatureExtraction, TextClassification, TokenClassification
 from bert_runtime.tokenization import Batch
 
 from .toy_models import CLASSIFIER, toy_model
@@ -57,3 +60,45 @@ def test_outputs_of_padding_are_not_compared() -> None:
     assert check_parity(model, wrong_where(0), 32)["max_abs_error"] == 0
     with pytest.raises(ParityError, match="unpadded"):
         check_parity(model, wrong_where(1), 32)
+
+
+def add_to(model: TaskModel, error: FloatArray) -> Callable[[Batch], FloatArray]:
+    """Compute what a graph does whose outputs differ by `error` from the model's."""
+    return lambda batch: reference_outputs(model, batch) + error.astype(np.float32)
+
+
+def test_tolerance_of_large_outputs_is_a_share_of_them() -> None:
+    """A float32 step at 2,000 exceeds the tolerance of outputs up to 1."""
+    model = toy_model(TextClassification(labels=("year",), problem_type="regression"))
+    with torch.no_grad():
+        model.head.output.bias.fill_(2000.0)
+    step = np.array([2 * np.spacing(np.float32(2000))])
+    assert step > 1e-4
+    for check in (check_parity, lambda *args: check_cuda_parity(*args, fp16=False)):
+        parity = check(model, add_to(model, step), 32)
+        assert 1e-4 < parity["max_abs_error"] <= parity["tolerance"]
+        assert 0.19 < parity["tolerance"] < 0.21
+        with pytest.raises(ParityError, match="unpadded"):
+            check(model, add_to(model, np.array([0.5])), 32)
+
+
+def test_one_massive_dimension_does_not_excuse_the_others() -> None:
+    model = toy_model(FeatureExtraction(hidden_size=24, num_layers=3, layers=(3,)))
+    with torch.no_grad():
+        model.encoder.layers[-1].feed_forward_norm.bias[5] = 3000.0
+    massive, other = np.zeros(24), np.zeros(24)
+    massive[5], other[6] = 0.01, 0.01
+    assert check_parity(model, add_to(model, massive), 32)["max_abs_error"] > 1e-3
+    with pytest.raises(ParityError, match="unpadded"):
+        check_parity(model, add_to(model, other), 32)
+
+
+def test_small_outputs_have_the_whole_tolerance_and_no_more() -> None:
+    model = toy_model(CLASSIFIER)
+    with torch.no_grad():
+        model.head.output.weight.mul_(0.01)
+        model.head.output.bias.zero_()
+    assert check_parity(model, lambda batch: reference_outputs(model, batch), 32)["tolerance"] == 1e-4
+    check_parity(model, add_to(model, np.full(3, 9e-5)), 32)
+    with pytest.raises(ParityError, match="unpadded"):
+        check_parity(model, add_to(model, np.full(3, 1.1e-4)), 32)
