@@ -21,10 +21,10 @@ from bert_export.labelled_data import LabelledData, read_labelled
 from bert_export.latency import median_latencies_ms
 from bert_export.layer_selection import layers_option, with_layers
 from bert_export.model_card import export_command, model_card
-from bert_export.probe import make_probe
+from bert_export.probe import check_drift_inputs, make_probe
 from bert_export.quantization import choose_weight_bits
 from bert_export.source_card import read_source_card
-from bert_export.targets import WHY_FP16, VariantPlan, check_gpu_targets, plan_paddings, plan_variants
+from bert_export.targets import ONLY_FP32, WHY_FP16, VariantPlan, check_gpu_targets, plan_paddings, plan_variants
 from bert_export.tensorrt import build_tensorrt
 from bert_export.token_pruning import AUTO, check_pruning, choose_schedule, graph_outputs, measure_pruning
 from bert_export.variants import BuildContext, BuiltVariant
@@ -141,10 +141,13 @@ def export(
         source.check_trained_head(task)  # before anything that the task needs is found missing
     source_task = _embedding_settings(source.task(task), dimensions, layer_norm=layer_norm)
     source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
-    check_gpu_targets(plan, check_pruning(source.config, source_task, prune_tokens, attention=attention))
+    config = check_pruning(source.config, source_task, prune_tokens, attention=attention)
+    check_gpu_targets(plan, config)
     tokenizer = source.text_tokenizer(max_tokens, source_task.windows)
     labelled = read_labelled(evaluate, columns, source_task, tokenizer)
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)
+    if plan != ONLY_FP32 or config.token_pruning is not None:
+        check_drift_inputs(source_task, probe)
     if probe.calibration_warning is not None and "int8" in plan.cpu:
         progress(f"warning: {probe.calibration_warning}")
     torch_model = load_model(source, source_task)

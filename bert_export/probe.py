@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from bert_export.calibration_texts import CalibrationTexts, built_in_calibration, file_calibration
+from bert_export.errors import ExportError
 from bert_export.labelled_data import LabelledData
 from bert_export.variants import Probe
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["make_probe"]
+__all__ = ["check_drift_inputs", "make_probe"]
 
 _NUM_SELF_TESTS = 4
 """How many of the reference texts become self-test vectors."""
@@ -41,6 +42,16 @@ def make_probe(
         calibration=calibration,
         calibration_warning=chosen.warning,
     )
+
+
+def check_drift_inputs(task: Task, probe: Probe) -> None:
+    """Raise `ExportError`, before any work, if the inputs cannot show how a variant agrees with FP32."""
+    agreement, _ = task.agreement_floor
+    if agreement == "pearson" and len(set(probe.texts)) < 2:
+        raise ExportError(
+            f"{probe.texts_record['source']}: expected at least 2 different inputs to correlate outputs with "
+            f"FP32's, found {len(set(probe.texts))}; give more, or export with --precision fp32"
+        )
 
 
 def _drift_inputs(chosen: CalibrationTexts, labelled: LabelledData | None) -> tuple[CalibrationTexts, Sequence[Any]]:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from bert_models import EncoderConfig
 
 __all__ = [
+    "ONLY_FP32",
     "PRECISIONS_BY_TARGET",
     "WHY_FP16",
     "VariantPlan",
@@ -41,6 +42,10 @@ class VariantPlan(NamedTuple):
     cpu: tuple[str, ...]
     cuda: tuple[str, ...]
     tensorrt: tuple[str, ...]
+
+
+ONLY_FP32 = VariantPlan(("fp32",), (), ())
+"""The plan of nothing but what is always made, and compared with PyTorch alone."""
 
 
 def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> VariantPlan:

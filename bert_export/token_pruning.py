@@ -15,7 +15,7 @@ from bert_export.graph_files import save_graph
 from bert_export.labelled_data import LabelledData, LabelledFile
 from bert_export.outline_kernels import lower_for_cpu
 from bert_export.paired_bootstrap import is_within, paired_drop
-from bert_export.variants import BuildContext, measure_drift
+from bert_export.variants import BuildContext, check_drift, measure_drift
 from bert_models import EncoderConfig
 from bert_models.first_token import check_prunable
 from bert_models.pruned_checkpoint import set_token_pruning
@@ -129,8 +129,12 @@ def measure_pruning(
         pruned: The outputs on the probe's texts.
         whole: Those of the same model with all tokens.
         labelled: The labelled data whose inputs the probe's texts are, if there are any.
+
+    Raises:
+        ExportError: The difference is not defined, see `check_drift`.
     """
     compared = _compare(context.torch_model.runtime_task(), pruned, whole, labelled)
+    check_drift(compared.drift)
     return {
         "schedule": str(context.torch_model.config.token_pruning),
         "min_tokens": MIN_KEPT_TOKENS,

@@ -5,6 +5,7 @@ A builder (`bert_export.cpu`, `bert_export.cuda`, `bert_export.tensorrt`) makes 
 and returns `finish_variant`.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,6 +33,7 @@ __all__ = [
     "BuiltVariant",
     "Fp32Variant",
     "Probe",
+    "check_drift",
     "check_finite",
     "finish_variant",
     "measure_drift",
@@ -126,6 +128,15 @@ def measure_drift(task: Task, outputs: Sequence[Outputs], fp32: Sequence[Outputs
     return {**task.agreement(outputs, fp32), "max_abs_difference": largest, "texts": len(outputs)}
 
 
+def check_drift(drift: Mapping[str, float]) -> None:
+    """Raise `ExportError` if a measure is not defined (NaN), such as the correlation of outputs that are all equal."""
+    if undefined := [name for name, value in drift.items() if math.isnan(value)]:
+        raise ExportError(
+            f"{', '.join(undefined)} with FP32 is not defined on {drift['texts']} inputs, whose outputs are equal or "
+            "not finite; judge on other inputs, or export with --precision fp32"
+        )
+
+
 def self_test_of(runtime_model: Model, probe: Probe, tolerance: float) -> SelfTest:
     """Record a graph's outputs on the self-test inputs, for other machines to compare with.
 
@@ -158,7 +169,11 @@ def finish_variant(
         files: What the graph was written to.
         tolerance: Maximum absolute difference of the self-test's outputs on another machine, see `self_test_of`.
         fields: The other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
+
+    Raises:
+        ExportError: The drift is not defined.
     """
+    check_drift(fields.get("drift", {}))
     self_test = self_test_of(runtime_model, context.probe, tolerance)
     variant = Variant(**fields, self_test=self_test, model=files.model, external_data=files.data)
     return BuiltVariant(variant, runtime_model, outputs)

@@ -2,13 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from bert_export import export
+from bert_export.errors import ExportError
+from bert_export.variants import check_drift, measure_drift
 from bert_models import EncoderConfig, TaskModel, save_model
 from bert_runtime import verify
-from bert_runtime.tasks import TextClassification
+from bert_runtime.tasks import Outputs, TextClassification, TextInput
+
+from ..task_bundles import TaskBundles
 
 
 @pytest.fixture(scope="module")
@@ -32,3 +37,22 @@ def test_years_are_exported_and_verified(years: Path, tmp_path: Path) -> None:
     assert variant.self_test.tolerance >= 1e-4 * largest
     assert variant.parity["max_abs_error"] > 1e-4  # which rounding to float32 explains
     assert all(check.passed for check in verify(tmp_path / "bundle"))
+
+
+def test_a_single_pair_cannot_judge_a_reranker(task_bundles: TaskBundles, tmp_path: Path) -> None:
+    """The correlation of one value is undefined, which is said before the model is captured."""
+    labelled, stages = tmp_path / "pairs.jsonl", list[str]()
+    labelled.write_text('{"query": "where is my card", "document": "it is lost", "label": 1}\n' * 2)
+    checkpoint = task_bundles.checkpoint("rerank")
+    expected = r"pairs\.jsonl: expected at least 2 different inputs .*, found 1; give more, or export with --precision"
+    with pytest.raises(ExportError, match=expected):
+        export(checkpoint, tmp_path / "bundle", evaluate=labelled, progress=stages.append)
+    assert stages == ["reading the checkpoint"]
+    assert export(checkpoint, tmp_path / "bundle", evaluate=labelled, precisions=["fp32"]).variant("fp32").metrics
+
+
+def test_correlation_of_equal_outputs_is_an_error() -> None:
+    task = TextClassification(labels=("year",), problem_type="regression")
+    outputs = [Outputs(TextInput(str(i)), (), (np.ones(1, dtype=np.float32),), {}) for i in range(3)]
+    with pytest.raises(ExportError, match="pearson with FP32 is not defined on 3 inputs"):
+        check_drift(measure_drift(task, outputs, outputs))
