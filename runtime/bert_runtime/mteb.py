@@ -26,7 +26,7 @@ class MTEBEncoder:
 
     Prompts are chosen as MTEB does: that called like the task and the kind of text (`NFCorpus-query`), the task, the
     task's type and kind, its type, and the kind alone. Without any, documents have the prompt called `passage` or
-    `corpus`, or the bundle's own.
+    `corpus`, or the bundle's own. Models whose pooling leaves prompts out (`include_prompt`) get none.
 
     Args:
         bundle: a bundle's folder, or a model that `bert_runtime.load` returned.
@@ -86,6 +86,8 @@ class MTEBEncoder:
         return unpacked_embeddings(vectors, task.embedding_precision, task.dimensions)
 
     def _prompted(self, task_metadata: Any, kind: str | None) -> SentenceEmbedding:
+        if not self._task.include_prompt:
+            return self._task
         topics = (task_metadata.name, task_metadata.type)
         names = [name for topic in topics for name in ((f"{topic}-{kind}", topic) if kind else (topic,))]
         chosen = next((name for name in names if name in self._task.prompts), None)

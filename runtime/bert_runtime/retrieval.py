@@ -73,6 +73,7 @@ def retrieve(
 
     The model's prompt called `query` is put in front of queries, and that called `document`, `passage` or `corpus` in
     front of documents. Without such a prompt, or where the model was configured with a `prompt`, its own is in front.
+    Models whose pooling leaves prompts out (`include_prompt`) get none.
 
     Args:
         model: a model for sentence-embedding or sparse-embedding, or with `candidates` one that scores pairs. Sparse

@@ -1,6 +1,8 @@
 """`MTEBEncoder`: MTEB runs a bundle on a tiny task of its own, offline."""
 
 from collections.abc import Iterator
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_runtime import InputError, Model, load
+from bert_runtime import InputError, Model, SentenceEmbedding, load
 from bert_runtime.metrics import retrieval_metrics
 from bert_runtime.mteb import MTEBEncoder
 from bert_runtime.records.retrieval import RetrievalData
@@ -56,6 +58,19 @@ def test_prompts_are_chosen_by_task_and_kind(prompted_bundle: Path, plain: Model
     assert encoded(encoder, "query", "Other", "STS") == expected(plain, "c ")
     assert encoded(encoder, "document", "Other", "STS") == expected(plain, "d ")
     assert encoded(encoder, "query", "Other", "Other") == expected(plain, "e ")
+
+
+def test_models_whose_pooling_leaves_prompts_out_get_none(prompted_bundle: Path, plain: Model) -> None:
+    """Instructor models have prompts, which bundles refuse; an evaluation chooses none of them."""
+    model = copy(load(prompted_bundle, threads=1))
+    assert isinstance(model.task, SentenceEmbedding)
+    prompts = {"query": "a ", "document": "b ", "Toy": "c "}
+    model.task = replace(model.task, prompts=prompts, prompt_name=None, include_prompt=False)
+    encoder = MTEBEncoder(model)
+    for kind in ("query", "document", None):
+        assert encoded(encoder, kind) == encoded(encoder, kind, "Other") == expected(plain, "")
+    data = RetrievalData(corpus=DOCUMENTS, queries=QUERIES, qrels=QRELS, path=Path("qrels.tsv"))
+    assert retrieve(model, data) == retrieve(plain, data)
 
 
 def test_similarities_are_tensors(plain: Model) -> None:

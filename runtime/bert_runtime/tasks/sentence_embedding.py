@@ -176,7 +176,10 @@ class SentenceEmbedding(Task):
         return "" if self.prompt_name is None else self.prompts[self.prompt_name]
 
     def for_queries(self) -> Self:
-        """Return the task with the prompt called `query`; as it is where there is none, or a `prompt` is set."""
+        """Return the task with the prompt called `query`.
+
+        It stays as it is where there is no such prompt, where a `prompt` is set, or where pooling leaves prompts out.
+        """
         return self._with_first_prompt("query")
 
     def for_documents(self) -> Self:
@@ -184,8 +187,10 @@ class SentenceEmbedding(Task):
         return self._with_first_prompt("document", "passage", "corpus")
 
     def _with_first_prompt(self, *names: str) -> Self:
-        name = next((name for name in names if self.prompts.get(name)), None)
-        return self if name is None or self.prompt is not None else replace(self, prompt_name=name)
+        if self.prompt is not None or not self.include_prompt:
+            return self
+        name = next((name for name in names if self.prompts.get(name)), self.prompt_name)
+        return replace(self, prompt_name=name)
 
     @property
     def output_width(self) -> int:
