@@ -14,7 +14,16 @@ from typing import Any
 import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, machine
-from bert_runtime.plan import TUNING_NAME, Plan, default_plan, read_tuning, tuned_plan, write_tuning
+from bert_runtime.bundle.atomic_files import atomic_write
+from bert_runtime.plan import (
+    TUNING_NAME,
+    Plan,
+    check_writable,
+    default_plan,
+    read_tuning,
+    tuned_plan,
+    write_tuning,
+)
 from bert_runtime.variant_choice import cpu_plan
 
 MEASURED = Plan(precision="fp32", threads=2, inter_threads=2, max_batch_tokens=128)
@@ -183,8 +192,16 @@ def test_files_that_are_not_tunings(bundle: Path, text: str) -> None:
     assert tuned_plan(bundle) is None
 
 
+def test_checking_leaves_what_another_process_writes_alone(bundle: Path) -> None:
+    with atomic_write(bundle / TUNING_NAME) as stream:
+        check_writable(bundle)
+        stream.write("whole")
+    assert (bundle / TUNING_NAME).read_text() == "whole"
+    assert not list(bundle.glob(".*"))
+
+
 def test_writing_to_a_read_only_bundle_is_an_error(bundle: Path) -> None:
-    (bundle / f".{TUNING_NAME}.partial").mkdir()
+    (bundle / TUNING_NAME).mkdir()
     with pytest.raises(BundleError, match=r"cannot be written: .*; tune a copy of the bundle"):
         write_tuning(bundle, MEASURED, {})
 

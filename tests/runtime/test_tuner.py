@@ -147,15 +147,15 @@ def test_int8_takes_part_if_it_is_faithful_even_where_the_export_found_it_slower
     assert set(tuning.measured["one_input_ms"]) == {f"{name}, 1 thread" for name in tried}
 
 
-def test_errors_leave_no_tuning_file(bundle: Path, tmp_path: Path) -> None:
+def test_errors_leave_no_tuning_file(bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="input 1: the text holds a lone surrogate"):
         tune(bundle, inputs=["hello", "\udcff"])
     with pytest.raises(InputError, match="expected inputs to tune with, found none"):
         tune(bundle, inputs=[])
     with pytest.raises(BundleError, match="expected a bundle"):
         tune(tmp_path / "nothing")
-    (bundle / f".{TUNING_NAME}.partial").mkdir()
-    with pytest.raises(BundleError, match="cannot be written"):
+    with monkeypatch.context() as patch, pytest.raises(BundleError, match="cannot be written"):
+        patch.setattr("bert_runtime.plan.temp_path", lambda path: path / "no folder")
         tune(bundle, progress=lambda stage: pytest.fail(f"measured first: {stage}"))
     (bundle / "model.fp32.onnx").write_bytes(b"short")
     with pytest.raises(BundleError, match=r"expected .* bytes, found 5"):

@@ -1,5 +1,6 @@
 """Files that are replaced atomically: a reader finds the old contents or the new ones, never a part of either."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,8 +10,8 @@ __all__ = ["atomic_path", "atomic_write", "is_device", "output_problem", "temp_p
 
 
 def temp_path(path: Path) -> Path:
-    """Return the path that a file has until all of it is written."""
-    return path.with_name(f".{path.name}.partial")
+    """Return a path that a file may have until all of it is written: another one for each of several writers."""
+    return path.with_name(f".{path.name}.{os.urandom(4).hex()}.partial")
 
 
 def output_problem(path: Path) -> str | None:
@@ -31,7 +32,8 @@ def is_device(path: Path) -> bool:
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield the path of a file to write, which replaces `path` when the block ends without an error.
 
-    After an error, `path` is unchanged, and the new file is removed. A link is followed. Raises `OSError`.
+    After an error, `path` is unchanged, and the new file is removed. Of several writers, the one that ends last wins. A
+    link is followed. Raises `OSError`.
     """
     path = path.resolve()
     partial = temp_path(path)

@@ -31,6 +31,14 @@ def test_an_error_leaves_the_old_file_alone(tmp_path: Path, error: type[BaseExce
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"a.bin": b"old"}
 
 
+def test_two_writers_of_one_file_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with atomic_write(path) as last, atomic_write(path) as first:
+        last.write("long " * 9)
+        first.write("short")
+    assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"a.txt": "long " * 9}
+
+
 def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "a.bin"):
         pass
