@@ -147,7 +147,7 @@ def self_test_of(runtime_model: Model, probe: Probe, tolerance: float) -> SelfTe
     return SelfTest(
         # Nine digits identify a float32; more would only make the manifest longer.
         outputs=tuple(tuple(float(f"{x:.9g}") for x in values) for values in outputs),
-        tolerance=max(tolerance, parity_tolerance(runtime_model.task) * largest),
+        tolerance=max(tolerance, parity_tolerance(runtime_model.task, largest)),
     )
 
 
