@@ -32,7 +32,8 @@ def batch_function(
         table = answers(table)                                       # an Arrow table, or a DataFrame of pandas
         frame.mapInArrow(answers.map_in_spark, answers.spark_schema(frame.schema))      # Spark
 
-    The function can be pickled, and loads the bundle once in each process that calls it.
+    The function can be pickled, and loads the bundle once in each process that calls it. A process that finds another
+    bundle at its path raises `BundleError`; make the function again to use a bundle that was replaced.
 
     Args:
         bundle: the directory that `bert-export export` wrote, at the same path on all machines.
@@ -54,6 +55,7 @@ def batch_function(
         The function, see `bert_serve.bulk.batch_function.BatchFunction`.
 
     Raises:
+        BundleError: there is no bundle, or it is damaged.
         MissingExtraError: pyarrow is not installed.
         InputError: `on_error` is something else.
     """

@@ -1,5 +1,6 @@
 """A bundle as a function of Arrow and pandas data, for engines that call such functions in many processes."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from bert_runtime import DataError, InputError, Manifest, Model, Task, load
+from bert_runtime import BundleError, DataError, InputError, Manifest, Model, Task, load
+from bert_runtime.bundle.digest import manifest_digest
+from bert_runtime.bundle.manifest import MANIFEST_NAME
 from bert_runtime.cascade import read_task
 from bert_runtime.tasks import FeatureExtraction, FillMask
 from bert_serve.bulk.answer_columns import Answer, answer_arrays, answer_fields
@@ -39,11 +42,13 @@ class BatchFunction:
     """Answer the texts of a table; made by `bert_serve.batch_function`.
 
     It holds arguments alone: pickling it is cheap. The bundle is loaded on the first call in each process, and shared
-    by all functions there with the same arguments.
+    by all functions there with the same arguments. It must be the one that was there when the function was made.
     """
 
     bundle: str
     """Path of the bundle's directory."""
+    bundle_sha256: str = ""
+    """The manifest's digest; by default that of the bundle at the path."""
     column: str | None = None
     pair_column: str | None = None
     question_column: str | None = None
@@ -61,6 +66,8 @@ class BatchFunction:
     def __post_init__(self) -> None:
         if self.on_error not in ("return", "raise"):
             raise InputError(f"expected on_error to be return or raise, found {self.on_error!r}")
+        if not self.bundle_sha256:
+            object.__setattr__(self, "bundle_sha256", _bundle_digest(self.bundle))
 
     def __call__(self, data: Any) -> Any:
         """Return answers in the form of what is given.
@@ -97,7 +104,7 @@ class BatchFunction:
     @property
     def task(self) -> Task:
         """The bundle's task, with the options of this function; reads the manifest alone."""
-        return _read_task(os.getpid(), self.bundle, self.task_options)
+        return _read_task(os.getpid(), self.bundle, self.bundle_sha256, self.task_options)
 
     @property
     def max_rows(self) -> int:
@@ -164,7 +171,7 @@ class BatchFunction:
 
     def model(self) -> Model:
         """Return the loaded bundle of this process."""
-        return _load_model(os.getpid(), self.bundle, self.load_options, self.task_options)
+        return _load_model(os.getpid(), self.bundle, self.bundle_sha256, self.load_options, self.task_options)
 
     def _answer_table(self, table: "pa.RecordBatch | pa.Table") -> "pa.RecordBatch | pa.Table":
         schema = self.output_schema(table.schema)
@@ -220,12 +227,34 @@ def _plain_lists(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-@lru_cache(maxsize=8)
-def _read_task(process_id: int, bundle: str, options: Options) -> Task:
-    return read_task(Path(bundle)).with_options(**dict(options))
+def _bundle_digest(bundle: str) -> str:
+    """Return what identifies a bundle, whose manifest has the hashes of its files."""
+    read_task(Path(bundle))
+    try:
+        return manifest_digest(json.loads(Path(bundle, MANIFEST_NAME).read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{bundle}: was replaced while it was read ({error}); try again") from None
+
+
+def _check_digest(bundle: str, sha256: str) -> None:
+    """Raise `BundleError` where the bundle at a path is not the one with a digest."""
+    if (found := _bundle_digest(bundle)) != sha256:
+        raise BundleError(
+            f"{bundle}: expected the bundle that this work began with, whose manifest has the digest {sha256}, found "
+            f"{found}: it was replaced, or this machine has another; begin again, with one bundle on all machines"
+        )
 
 
 @lru_cache(maxsize=8)
-def _load_model(process_id: int, bundle: str, load_options: Options, task_options: Options) -> Model:
+def _read_task(process_id: int, bundle: str, sha256: str, options: Options) -> Task:
+    task = read_task(Path(bundle))
+    _check_digest(bundle, sha256)
+    return task.with_options(**dict(options))
+
+
+@lru_cache(maxsize=8)
+def _load_model(process_id: int, bundle: str, sha256: str, load_options: Options, task_options: Options) -> Model:
     """Load a bundle once for each process: a fork inherits the cache, but cannot use the sessions in it."""
-    return load(bundle, **dict(load_options)).with_options(**dict(task_options))
+    model = load(bundle, **dict(load_options))
+    _check_digest(bundle, sha256)  # afterwards: what is there before need not be what is loaded
+    return model.with_options(**dict(task_options))

@@ -1,6 +1,5 @@
 """Bulk runs: files of texts in, files of answers out, resumable, on one of several engines."""
 
-import json
 import os
 import time
 from collections import Counter
@@ -10,10 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_runtime import BundleError, DataError, DeploymentError
-from bert_runtime.bundle.digest import manifest_digest
-from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
-from bert_runtime.cascade import read_task
+from bert_runtime import DataError, DeploymentError
+from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade.manifest import CascadeManifest
 from bert_runtime.errors import CascadeBundleError
 from bert_runtime.plan import tuned_plan
@@ -181,7 +178,7 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
     """Return what the files of answers depend on besides the inputs, as JSON values."""
     columns, load_options = function.columns, dict(function.load_options)
     return {
-        "bundle_sha256": _bundle_digest(Path(function.bundle)),
+        "bundle_sha256": function.bundle_sha256,
         "precision": load_options.get("precision"),
         **_tuned_precision(Path(function.bundle), load_options),
         "columns": list(columns.names),
@@ -209,15 +206,6 @@ def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str,
     tuned = [plan.precision if (plan := tuned_plan(folder)) else None for folder, _ in parts]
     chosen = [found or default for found, default in zip(tuned, defaults, strict=True)]
     return {} if chosen == defaults else {"tuned_precision": chosen}
-
-
-def _bundle_digest(bundle: Path) -> str:
-    """Return what identifies a bundle, whose manifest has the hashes of its files."""
-    read_task(bundle)
-    try:
-        return manifest_digest(json.loads((bundle / MANIFEST_NAME).read_text(encoding="utf-8")))
-    except (OSError, ValueError) as error:
-        raise BundleError(f"{bundle}: was replaced while it was read ({error}); try again") from None
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -201,6 +202,24 @@ def test_pickles_as_its_arguments(classify: BatchFunction) -> None:
     assert len(pickled) < 1000
     copy = pickle.loads(pickled)
     assert copy.model() is classify.model()  # one for all tasks of a worker process
+
+
+def rename_labels(manifest: dict[str, Any]) -> None:
+    manifest["task"]["labels"] = [f"new {label}" for label in manifest["task"]["labels"]]
+
+
+def test_a_function_answers_with_the_bundle_it_was_made_for(classifier_bundle: Path, copy_bundle: CopyBundle) -> None:
+    table = pa.table({"text": ["hello"]})
+    bundle = copy_bundle(classifier_bundle)
+    old, unused = batch_function(bundle), batch_function(bundle, column="text", threads=1)
+    label = old(table)["label"][0].as_py()
+    shutil.rmtree(bundle)
+    assert copy_bundle(classifier_bundle, rename_labels) == bundle
+    assert batch_function(bundle)(table)["label"].to_pylist() == [f"new {label}"]
+    assert old(table)["label"].to_pylist() == [label]
+    for function in (unused, pickle.loads(pickle.dumps(unused))):
+        with pytest.raises(BundleError, match=f"expected the bundle .* digest {unused.bundle_sha256}, found "):
+            function(table)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

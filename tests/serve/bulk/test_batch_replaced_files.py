@@ -1,7 +1,8 @@
-"""`bert-export batch` among files that change: inputs that are replaced, and files of others in the output folder."""
+"""`bert-export batch` among files that change: inputs, the bundle, and files of others in the output folder."""
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bert_runtime import DataError
+from bert_runtime import BundleError, DataError
 from bert_serve import batch_function
 from bert_serve.bulk import part_writer
 from bert_serve.bulk.local_engine import local_engine
@@ -17,6 +18,7 @@ from bert_serve.bulk.part_writer import Job, PartResult, answer_part
 from bert_serve.bulk.parts import Part
 from bert_serve.bulk.run import prepare_run
 
+from ...conftest import CopyBundle
 from .conftest import RunBatch, ids, read_answers, states, write_parquet
 
 
@@ -126,6 +128,22 @@ def test_a_file_that_is_replaced_between_its_parts_is_not_mixed(
     assert "a.parquet has changed" in run_batch(*arguments).stderr
     assert run_batch(*arguments, "--force").exit_code == 0
     assert ids(read_answers(output)) == list(range(100, 140))
+
+
+def test_a_bundle_that_is_replaced_gives_no_answers_under_the_digest_of_another(
+    run_batch: RunBatch, classifier_bundle: Path, copy_bundle: CopyBundle, texts: Path, tmp_path: Path
+) -> None:
+    bundle, output = copy_bundle(classifier_bundle), tmp_path / "answers"
+    with prepare_run([str(texts)], output, batch_function(bundle)) as run:
+        shutil.rmtree(bundle)
+        copy_bundle(classifier_bundle, lambda manifest: manifest["task"]["labels"].reverse())
+        with pytest.raises(BundleError, match="expected the bundle that this work began with"):
+            run.execute(local_engine)
+    assert read_answers(output) == {}
+    arguments = [bundle, "--input", texts, "--output", output]
+    assert "bundle_sha256 was" in run_batch(*arguments).stderr
+    assert run_batch(*arguments, "--force").exit_code == 0
+    assert ids(read_answers(output)) == list(range(45))
 
 
 @pytest.mark.parametrize(
