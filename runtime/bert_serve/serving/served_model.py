@@ -83,11 +83,6 @@ class ServedModel:
         """When the bundle was written, in seconds since 1970; 0 before it is loaded."""
         return 0 if self._stamp is None else self._stamp[2] // 1_000_000_000
 
-    @property
-    def num_waiting_tokens(self) -> int:
-        """Tokens in the queue."""
-        return 0 if self._engine is None else self._engine.queue.num_tokens
-
     async def results(
         self,
         inputs: Sequence[SingleInput],
