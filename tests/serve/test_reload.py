@@ -13,7 +13,7 @@ from bert_serve.errors import ServeError
 from bert_serve.serving import served_model
 from bert_serve.serving.engine import Engine
 
-from .conftest import StartClient, wait_until
+from .conftest import StartClient, running, server_settings, wait_until
 
 
 def embed(client: TestClient, text: str = "hello there") -> list[float]:
@@ -128,6 +128,17 @@ def test_an_engine_that_was_replaced_ends_after_its_stragglers(
     wait_until(lambda: app.state.models["toy"].engine is not old)
     with pytest.raises(ServeError, match="being replaced"):
         client.portal.call(_ask_directly, old)  # type: ignore[union-attr] # inside a `with`, it has one
+
+
+def test_an_engine_that_was_just_replaced_ends_with_the_server(bundle: Path) -> None:
+    with running(server_settings({"toy": bundle}, reload_s=0.05)) as client:
+        app: Any = client.app
+        old: Engine = app.state.models["toy"].engine
+        (bundle / "bundle.json").touch()
+        wait_until(lambda: app.state.models["toy"].engine is not old)
+    with pytest.raises(ServeError, match="being replaced"), old.reserve(["hello"]):
+        pass
+    assert old.join(0)
 
 
 async def _ask_directly(engine: Engine) -> None:

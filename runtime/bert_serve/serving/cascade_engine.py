@@ -88,9 +88,8 @@ class CascadeEngine(Engine):
         self._closed = True
         self._close_large()
 
-    def join(self, timeout_s: float) -> None:
-        super().join(timeout_s)
-        self._large.join(timeout_s)
+    def join(self, timeout_s: float) -> bool:
+        return all([super().join(timeout_s), self._large.join(timeout_s)])
 
     def _close_large(self) -> None:
         """Close the large model's queue once no request that the small one has read can need it any more."""

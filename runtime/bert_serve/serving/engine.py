@@ -278,9 +278,9 @@ class Engine:
         """Accept no more work; what waits is still done, by a thread that then ends."""
         self.queue.close()
 
-    def join(self, timeout_s: float) -> None:
-        """Wait until a closed engine's thread has ended."""
-        self._worker.join(timeout_s)
+    def join(self, timeout_s: float) -> bool:
+        """Wait until a closed engine's thread has ended; return whether it has."""
+        return self._worker.join(timeout_s)
 
 
 def _set_done(done: "asyncio.Future[None]") -> None:

@@ -58,6 +58,8 @@ class ServedModel:
         self._open = partial(open_engine, bundle, settings, name, metrics)
         self._metrics = metrics.of_model(name)
         self._engine: Engine | None = None
+        self._retired: list[Engine] = []
+        """Engines that were replaced, as long as they compute something."""
         self._stamp: tuple[int, ...] | None = None
         self._failure: _Failure | None = None
 
@@ -113,7 +115,16 @@ class ServedModel:
         old, self._engine = self._engine, await asyncio.to_thread(self._open)
         self._stamp, self._failure = stamp, None
         if old is not None:
-            asyncio.get_running_loop().call_later(_RETIRE_S, old.close)
+            self._retired.append(old)
+            asyncio.get_running_loop().call_later(_RETIRE_S, self._retire, old)
+
+    def _retire(self, engine: Engine) -> None:
+        """Close an engine that was replaced, and let go of it once it computes nothing any more."""
+        engine.close()
+        if engine.join(0):
+            self._retired.remove(engine)
+        else:
+            asyncio.get_running_loop().call_later(_RETIRE_S, self._retire, engine)
 
     async def load_if_changed(self) -> None:
         """Load the bundle if it has been replaced on disk; keep the old one where the new one cannot be loaded.
@@ -148,13 +159,18 @@ class ServedModel:
 
     def close(self) -> None:
         """Accept no more requests; those that wait are still answered."""
-        if self._engine is not None:
-            self._engine.close()
+        for engine in self._engines:
+            engine.close()
 
     def join(self, timeout_s: float) -> None:
         """Wait until the model has been closed and computes nothing any more."""
-        if self._engine is not None:
-            self._engine.join(timeout_s)
+        for engine in self._engines:
+            engine.join(timeout_s)
+
+    @property
+    def _engines(self) -> list[Engine]:
+        """All engines that may compute something."""
+        return self._retired if self._engine is None else [*self._retired, self._engine]
 
     def _read_stamp(self) -> tuple[int, ...] | None:
         """Return what differs between two bundles at the same path; `None` while there is none."""

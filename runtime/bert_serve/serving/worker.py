@@ -92,6 +92,7 @@ class Worker:
         found, known = num_tokens / max(seconds, 1e-6), self._queue.tokens_per_s
         self._queue.tokens_per_s = found if not known else known + _SMOOTHING * (found - known)
 
-    def join(self, timeout_s: float | None = None) -> None:
-        """Wait until the queue is closed and all its work is done."""
+    def join(self, timeout_s: float | None = None) -> bool:
+        """Wait until the queue is closed and all its work is done; return whether it is."""
         self._thread.join(timeout_s)
+        return not self._thread.is_alive()
