@@ -13,12 +13,24 @@ from bert_models.errors import CompressionError
 from bert_models.files import read_json, write_json
 from bert_models.model import TaskModel
 from bert_models.pretraining.vocabulary import plain_tokenizer
+from bert_models.tokenizer_files.special_tokens import (
+    ALBERT_SPECIAL_TOKENS,
+    BERT_SPECIAL_TOKENS,
+    ROBERTA_SPECIAL_TOKENS,
+)
 from bert_runtime.tasks import FillMask, SparseEmbedding
 
 __all__ = ["CutVocabulary", "check_cuttable", "cut_vocabulary", "keep_embeddings", "used_ids"]
 
 _CONTINUATION = "##"
 """WordPiece's prefix of pieces that continue a word."""
+
+_SPECIAL_PIECES = {
+    token.content
+    for tokens in (BERT_SPECIAL_TOKENS, ALBERT_SPECIAL_TOKENS, ROBERTA_SPECIAL_TOKENS)
+    for token in tokens.values()
+}
+"""Pieces that stay where a vocabulary has them: a tokenizer may declare none, and `config.json` names padding by id."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +75,9 @@ def check_cuttable(tokenizer: Tokenizer) -> None:
 def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
     """Drop the pieces that are not used.
 
-    Special and added tokens stay, and so do all pieces of one character, so that what could be spelled still can.
-    Texts of used pieces alone are tokenized as before: WordPiece takes the longest piece that fits, and a unigram model
-    the most probable pieces, which are still there; other texts get more and shorter pieces.
+    Special and added tokens stay, declared or not, and so do all pieces of one character, so that what could be spelled
+    still can. Texts of used pieces alone are tokenized as before: WordPiece takes the longest piece that fits, and a
+    unigram model the most probable pieces, which are still there; other texts get more and shorter pieces.
 
     Args:
         tokenizer: A WordPiece or unigram tokenizer.
@@ -77,8 +89,9 @@ def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
     check_cuttable(tokenizer)
     values = json.loads(tokenizer.to_str())
     pieces = _pieces(values["model"])
-    kept = used | {token["id"] for token in values["added_tokens"]} | _indispensable(values["model"], pieces)
-    old_ids = tuple(sorted(kept & (set(pieces) | {token["id"] for token in values["added_tokens"]})))
+    added = {token["id"] for token in values["added_tokens"]}
+    kept = used | added | _framing_ids(values) | _indispensable(values["model"], pieces)
+    old_ids = tuple(sorted(kept & (set(pieces) | added)))
     new_ids = {old: new for new, old in enumerate(old_ids)}
     return CutVocabulary(_renumbered(values, new_ids), old_ids)
 
@@ -90,9 +103,30 @@ def _pieces(model: Mapping[str, Any]) -> dict[int, str]:
     return {number: piece for number, (piece, _) in enumerate(model["vocab"])}
 
 
+def _framing_ids(values: Mapping[str, Any]) -> set[int]:
+    """Return the ids that a tokenizer file adds to texts: of padding and of its post-processor."""
+    padding = values.get("padding")
+    return _processor_ids(values["post_processor"]) | ({padding["pad_id"]} if padding else set())
+
+
+def _processor_ids(processor: Any) -> set[int]:
+    """Return the ids of a post-processor's special tokens."""
+    if processor is None:
+        return set()
+    if processor["type"] == "Sequence":
+        return set().union(*map(_processor_ids, processor["processors"]))
+    if processor["type"] == "TemplateProcessing":
+        return {number for token in processor["special_tokens"].values() for number in token["ids"]}
+    return {processor[name][1] for name in ("cls", "sep") if name in processor}
+
+
 def _indispensable(model: Mapping[str, Any], pieces: Mapping[int, str]) -> set[int]:
-    """Return the ids of pieces of one character, and those that the model's algorithm refers to."""
-    kept = {number for number, piece in pieces.items() if len(piece.removeprefix(_CONTINUATION)) <= 1}
+    """Return the ids of special pieces, pieces of one character, and those that the model's algorithm refers to."""
+    kept = {
+        number
+        for number, piece in pieces.items()
+        if piece in _SPECIAL_PIECES or len(piece.removeprefix(_CONTINUATION)) <= 1
+    }
     if model["type"] == "WordPiece":
         return kept | {number for number, piece in pieces.items() if piece == model["unk_token"]}
     least = min(range(len(model["vocab"])), key=lambda number: model["vocab"][number][1])  # sets the price of unknowns
@@ -137,11 +171,16 @@ def keep_embeddings(model: TaskModel, vocabulary: CutVocabulary) -> TaskModel:
     """Copy a model with the token embeddings of a cut vocabulary, in evaluation mode.
 
     Raises:
-        CompressionError: The task's head predicts tokens, which need their embeddings.
+        CompressionError: The task's head predicts tokens, which need their embeddings, or padding was dropped.
     """
     if isinstance(model.task, FillMask | SparseEmbedding):
         raise CompressionError(f"{model.task.name} predicts tokens of the whole vocabulary, which cannot be cut")
     old_ids, config = vocabulary.old_ids, model.config
+    if config.pad_token_id not in old_ids:
+        raise CompressionError(
+            f"expected a vocabulary that keeps the padding token, whose id is {config.pad_token_id} in config.json; "
+            "declare it in the added_tokens of tokenizer.json"
+        )
     pad_token_id = old_ids.index(config.pad_token_id)
     if config.positions == "after_padding" and pad_token_id != config.pad_token_id:
         raise CompressionError(

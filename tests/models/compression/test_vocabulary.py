@@ -1,5 +1,8 @@
 """Vocabularies without unused pieces: the texts that use what is left get the same answers."""
 
+import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ import sentencepiece
 import torch
 import transformers
 from tokenizers import Tokenizer
+from tokenizers.processors import BertProcessing
 
 from bert_models import TaskModel, load_model, open_checkpoint, save_model
 from bert_models.compression import cut_vocabulary, keep_embeddings, used_ids
@@ -52,6 +56,38 @@ def test_texts_of_kept_pieces_get_the_same_logits(classifier_checkpoint: Path, t
     tokens = after.tokenizer().encode("the weather in the book").tokens
     assert "weather" not in tokens
     assert "[UNK]" not in tokens
+
+
+@pytest.fixture
+def undeclared(classifier_checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint whose special tokens are pieces of the vocabulary alone."""
+    folder = Path(shutil.copytree(classifier_checkpoint, tmp_path / "undeclared"))
+    values = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**values, "added_tokens": []}))
+    return folder
+
+
+def test_special_tokens_stay_where_they_are_not_declared(undeclared: Path, tmp_path: Path) -> None:
+    cut = cut_checkpoint(undeclared, TEXTS, tmp_path)
+    assert open_checkpoint(cut).config.vocab_size < open_checkpoint(undeclared).config.vocab_size
+    for text in (*TEXTS, PAIR):
+        assert torch.equal(logits(cut, text), logits(undeclared, text))
+
+
+def test_tokens_of_the_post_processor_and_of_padding_stay_whatever_their_names(undeclared: Path) -> None:
+    tokenizer = open_checkpoint(undeclared).tokenizer()
+    framing = [tokenizer.token_to_id(name) for name in ("hello", "weather")]
+    tokenizer.post_processor = BertProcessing(("hello", framing[0]), ("weather", framing[1]))
+    tokenizer.enable_padding(pad_id=(padding := tokenizer.token_to_id("book")), pad_token="book")
+    assert {*framing, padding} <= set(cut_vocabulary(tokenizer, set()).old_ids)
+
+
+def test_padding_that_is_dropped_is_an_error(classifier_checkpoint: Path) -> None:
+    source = open_checkpoint(classifier_checkpoint)
+    book = source.tokenizer().token_to_id("book")
+    model = TaskModel(replace(source.config, pad_token_id=book), source.task())
+    with pytest.raises(CompressionError, match=f"keeps the padding token, whose id is {book} in config.json"):
+        keep_embeddings(model, cut_vocabulary(source.tokenizer(), set()))
 
 
 def test_transformers_reads_the_cut_tokenizer(classifier_checkpoint: Path, tmp_path: Path) -> None:
