@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.attention import additive_mask
+from bert_export.cuda.fp16 import has_float_output
 from bert_export.cuda.fp16_overflow import find_fp16_overflows, overflow_batches
 from bert_export.cuda.parity import FP16_TOLERANCE
 from bert_export.errors import ExportError
@@ -35,7 +36,7 @@ from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish
 from bert_export.vocabulary_pooling import expand_vocabulary_pooling
 from bert_models import EncoderConfig
 
-__all__ = ["TENSORRT_OPSET", "build_tensorrt", "decompose_attention"]
+__all__ = ["TENSORRT_OPSET", "build_tensorrt", "can_be_fp16", "decompose_attention"]
 
 TENSORRT_OPSET = 20
 """The first opset with Gelu."""
@@ -93,11 +94,15 @@ def build_tensorrt(
 
 def _fp16_overflow(context: BuildContext, graph: ir.Model) -> str | None:
     """Return why the graph cannot run in FP16; `None` if it can."""
-    overflows = find_fp16_overflows(graph, overflow_batches(context.torch_model, context.probe))
-    unsafe = [maximum for name, maximum in overflows.items() if not name.startswith(_MASKED_SCORES)]
-    if not unsafe:
+    overflows = find_fp16_overflows(graph, overflow_batches(context.torch_model, context.probe), can_be_fp16)
+    if not overflows:
         return None
-    return f"{len(unsafe)} operators have values up to {max(unsafe):.3g}, too large for TensorRT in FP16"
+    return f"{len(overflows)} operators have values up to {max(overflows.values()):.3g}, too large for TensorRT in FP16"
+
+
+def can_be_fp16(node: ir.Node) -> bool:
+    """Return whether TensorRT may run a node in FP16: any, where masked scores stay as good as minus infinity."""
+    return has_float_output(node) and not str(node.outputs[0].name).startswith(_MASKED_SCORES)
 
 
 def decompose_attention(graph: ir.Model, config: EncoderConfig) -> FusionCounts:

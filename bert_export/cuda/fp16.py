@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from bert_export.onnx_graph import add_initializer, constant, graph_of, insert_before, tidy
 
-__all__ = ["FP16_MAX", "convert_to_fp16", "fp16_nodes"]
+__all__ = ["FP16_MAX", "convert_to_fp16", "fp16_nodes", "has_float_output", "is_convertible"]
 
 FP16_MAX = float(np.finfo(np.float16).max)
 """The largest finite FP16 value, 65504."""
@@ -27,13 +27,21 @@ _FP16_OPERATORS = frozenset(
 
 def fp16_nodes(graph: ir.Model) -> list[ir.Node]:
     """Return the nodes that can run in FP16, in topological order."""
-    return [
-        node
-        for node in graph.graph
-        if node.op_type in _FP16_OPERATORS
-        and any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
+    return [node for node in graph.graph if is_convertible(node)]
+
+
+def is_convertible(node: ir.Node) -> bool:
+    """Return whether `convert_to_fp16` can let a node run in FP16."""
+    return (
+        node.op_type in _FP16_OPERATORS
+        and has_float_output(node)
         and not any(_constant_overflows(value) for value in node.inputs)
-    ]
+    )
+
+
+def has_float_output(node: ir.Node) -> bool:
+    """Return whether a node of a graph in FP32 computes floating-point numbers."""
+    return any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
 
 
 def _constant_overflows(value: ir.Value | None) -> bool:

@@ -1,14 +1,14 @@
 """Measure which values of a graph are too large for FP16."""
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
 from bert_export.cuda.attention import CUDA_MASKED_SCORE
-from bert_export.cuda.fp16 import FP16_MAX, fp16_nodes
+from bert_export.cuda.fp16 import FP16_MAX, is_convertible
 from bert_export.onnx_graph import constant
 from bert_export.parity import probe_batches
 from bert_export.variants import Probe
@@ -36,7 +36,9 @@ def overflow_batches(torch_model: TaskModel, probe: Probe) -> list[Batch]:
     return [*batches, *probe_batches(torch_model, probe.tokenizer.max_tokens).values()]
 
 
-def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:
+def find_fp16_overflows(
+    graph: ir.Model, batches: Iterable[Batch], can_be_fp16: Callable[[ir.Node], bool] = is_convertible
+) -> dict[str, float]:
     """Find the nodes of an FP32 graph that must not run in FP16.
 
     Those are nodes with an output, input or constant whose absolute value exceeds `SAFE_MAX`, or is not finite, on any
@@ -46,14 +48,16 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, 
     Args:
         graph: A graph of `fuse_for_cuda` or for TensorRT, in FP32.
         batches: What to run it on.
+        can_be_fp16: Returns whether a node may run in FP16; by default those that `convert_to_fp16` converts. Where a
+            node makes the mask, its scores are large on purpose and not measured.
 
     Returns:
         The maximum absolute value of each such node, by the name of its first output.
     """
-    measured = max_abs_values(graph, batches)
+    measured = max_abs_values(graph, batches, can_be_fp16)
     overflows = {}
-    for node in _measured_nodes(graph):
-        maxima = [measured[str(value.name)] for value in node.outputs]
+    for node in _measured_nodes(graph, can_be_fp16):
+        maxima = [measured[str(value.name)] for value in node.outputs if value.dtype == ir.DataType.FLOAT]
         maxima.append(measured.get(_projection_name(node), 0.0))
         for value in node.inputs:
             if value is None or value.dtype != ir.DataType.FLOAT:
@@ -67,19 +71,22 @@ def find_fp16_overflows(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, 
     return overflows
 
 
-def _measured_nodes(graph: ir.Model) -> list[ir.Node]:
-    """Return the nodes that can run in FP16, except those that make the mask, whose scores are large on purpose."""
-    return [node for node in fp16_nodes(graph) if not _makes_mask(node)]
+def _measured_nodes(graph: ir.Model, can_be_fp16: Callable[[ir.Node], bool]) -> list[ir.Node]:
+    """Return the nodes that can run in FP16, except those that make the mask."""
+    return [node for node in graph.graph if can_be_fp16(node) and not _makes_mask(node)]
 
 
 def _makes_mask(node: ir.Node) -> bool:
-    masked = node.inputs[2] if node.op_type == "Where" else None
-    return masked is not None and masked.const_value is not None and float(constant(masked).min()) <= CUDA_MASKED_SCORE
+    """Return whether a node sets some scores to a constant so low that they count for nothing."""
+    chosen = [value for value in node.inputs[1:] if value is not None and value.const_value is not None]
+    return node.op_type == "Where" and any(float(constant(value).min()) <= CUDA_MASKED_SCORE for value in chosen)
 
 
-def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float]:
+def max_abs_values(
+    graph: ir.Model, batches: Iterable[Batch], can_be_fp16: Callable[[ir.Node], bool] = is_convertible
+) -> dict[str, float]:
     """Return the maximum absolute element over all batches of each value that can be in FP16, by name."""
-    measured, names = _with_max_outputs(graph)
+    measured, names = _with_max_outputs(graph, can_be_fp16)
     maxima = np.zeros(len(names))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "measured.onnx"
@@ -93,12 +100,12 @@ def max_abs_values(graph: ir.Model, batches: Iterable[Batch]) -> dict[str, float
     return dict(zip(names, maxima.tolist(), strict=True))
 
 
-def _with_max_outputs(graph: ir.Model) -> tuple[ir.Model, list[str]]:
+def _with_max_outputs(graph: ir.Model, can_be_fp16: Callable[[ir.Node], bool]) -> tuple[ir.Model, list[str]]:
     """Return a copy with an output for the maximum of each measured value, and the values' names."""
     measured = graph.clone()
     values: dict[str, ir.Value] = {}
-    for node in _measured_nodes(measured):
-        values |= {str(value.name): value for value in node.outputs}
+    for node in _measured_nodes(measured, can_be_fp16):
+        values |= {str(value.name): value for value in node.outputs if value.dtype == ir.DataType.FLOAT}
         if node.op_type == "Attention":
             product = ir.node("MatMul", node.inputs[:2])
             measured.graph.append(product)

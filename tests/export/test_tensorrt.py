@@ -1,5 +1,6 @@
 """The graph for TensorRT: standard operators only, and parity with PyTorch."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import onnx_ir as ir
 import pytest
 
 from bert_export import export, tensorrt
+from bert_export.cuda.fp16_overflow import find_fp16_overflows
 from bert_export.errors import ExportError, FusionError
+from bert_export.onnx_graph import operators
 from bert_export.parity import check_parity, probe_batches
-from bert_export.tensorrt import decompose_attention
+from bert_export.tensorrt import can_be_fp16, decompose_attention
 from bert_runtime import Manifest, load, verify
 from bert_runtime.devices import CPU
 from bert_runtime.loading import open_variant
@@ -100,7 +103,7 @@ def test_values_too_large_for_fp16_leave_fp32_alone(
     precisions: tuple[str, ...] | None,
     made: list[str],
 ) -> None:
-    monkeypatch.setattr(tensorrt, "find_fp16_overflows", lambda graph, batches: {"linear": 9e4})
+    monkeypatch.setattr(tensorrt, "find_fp16_overflows", lambda graph, batches, can_be_fp16: {"linear": 9e4})
     progress: list[str] = []
     reason = "1 operators have values up to 9e+04, too large for TensorRT in FP16"
 
@@ -120,14 +123,30 @@ def test_values_too_large_for_fp16_leave_fp32_alone(
         assert list(tmp_path.iterdir()) == []
 
 
-def test_masked_scores_are_no_overflow() -> None:
+@pytest.mark.parametrize(
+    "task",
+    [CLASSIFIER, MEAN, *(replace(MEAN, pooling=pooling) for pooling in ("max", "attention"))],
+    ids=["classifier", "mean", "max", "attention"],
+)
+def test_masked_scores_are_no_overflow(task: Task) -> None:
     """Other scores are: products of queries and keys may overflow, which the fused operator does not show."""
-    from bert_export.cuda.fp16_overflow import find_fp16_overflows
-
-    model, graph = decomposed(CLASSIFIER)
+    model, graph = decomposed(task)
     batches = [batch for batch in probe_batches(model, 32).values() if not batch.attention_mask.all()]
-    assert {name.split(".")[1] for name in find_fp16_overflows(graph, batches)} == {"masked_scores"}
+    assert find_fp16_overflows(graph, batches, can_be_fp16) == {}
     for value in graph.graph.initializers.values():
         if str(value.name).startswith("attention.scale"):
             value.const_value = ir.tensor(np.array(1e3, dtype=np.float32), name=value.name)
-    assert any("masked_scores" not in name for name in find_fp16_overflows(graph, batches))
+    assert find_fp16_overflows(graph, batches, can_be_fp16)
+
+
+@pytest.mark.parametrize("norm", [1e3, 1e-3])
+def test_sums_of_pooling_may_overflow(norm: float) -> None:
+    """For CUDA they stay in FP32; of TensorRT, no operator does."""
+    model, graph = decomposed(replace(MEAN, normalize=False))
+    gains = [norm_node.inputs[1] for norm_node in operators(graph, "LayerNormalization")]
+    gains[-1].const_value = ir.tensor(np.full(24, norm, dtype=np.float32), name=gains[-1].name)
+    batches = [probe_batches(model, 32)["longest"]]
+    overflows = find_fp16_overflows(graph, batches, can_be_fp16)
+    nodes = {str(node.outputs[0].name): node.op_type for node in graph.graph}
+    assert {nodes[name] for name in overflows} == ({"ReduceSum", "Div"} if norm > 1 else set())
+    assert find_fp16_overflows(graph, batches) == {}
