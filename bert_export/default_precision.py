@@ -76,6 +76,8 @@ def _judge(task: Task, fp32: Variant, variant: Variant, max_drop: float) -> _Ver
         within_drop, metrics_evidence = _compare_metrics(task, fp32, variant, max_drop)
         accurate, evidence = accurate and within_drop, f"{metrics_evidence}; {evidence}"
     shape = list(fp32.latency_ms)[-1]
+    if variant.evaluated_on:  # no evidence for a processor that rounds activations, too
+        return _Verdict(False, 1, f"{evidence}; {title} was evaluated on {variant.evaluated_on}")
     if not gains_speed(variant):
         return _Verdict(accurate, 1, f"{evidence}; {title} runs as FP32 on this processor")
     speedup = fp32.latency_ms[shape] / variant.latency_ms[shape]

@@ -79,3 +79,12 @@ def test_cosine_decides_for_embeddings(similarity: float, chosen: str) -> None:
 def test_single_variant_is_the_default() -> None:
     default = choose_default_precision(CLASSIFIER, variants(2.0, label_agreement=1.0)[:1], 1.0)
     assert default == ("fp32", "the only variant", ("fp32",))
+
+
+def test_bf16_without_rounded_activations_is_no_evidence() -> None:
+    """Made where there are no bf16 kernels: another processor rounds more."""
+    fp32, int8 = (built.variant for built in variants(2.0, label_agreement=1.0))
+    bf16 = replace(int8, precision="bf16", evaluated_on="a processor without bf16 kernels")
+    default = choose_default_precision(CLASSIFIER, [Built(fp32), Built(bf16)], 1.0)  # type: ignore[list-item]
+    assert (default.precision, default.faithful) == ("fp32", ("fp32",))
+    assert default.reason.endswith("; bf16 was evaluated on a processor without bf16 kernels")
