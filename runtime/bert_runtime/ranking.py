@@ -43,7 +43,7 @@ class RankedDocument:
     score: float
     """Relevance: the logit, or its sigmoid, as the model's `activation` says; higher is more relevant."""
     logit: float = field(repr=False)
-    """Raw output of the model."""
+    """Raw output of the model; of two labels, the difference of their calibrated logits."""
     document: str
     """The text."""
     truncated: bool = field(default=False, repr=False)
@@ -67,8 +67,8 @@ class DocumentRanking(ABC):
     def rank(self, query: str, documents: Sequence[str] | Column, *, top_k: int | None = None) -> list[RankedDocument]:
         """Return documents in the order of their relevance to a query, best first.
 
-        Each text is tokenized once. Documents that do not fit beside the query are read in windows, of which the best
-        one counts, or are truncated, as `model.task.long_documents` says.
+        A model for rerank tokenizes each text once. Documents that do not fit beside the query are read in windows, of
+        which the best one counts, or are truncated, as `model.task.long_documents` says; other models truncate.
 
         Args:
             query: the query.
@@ -145,7 +145,7 @@ def relevance_logits(task: Task, outputs: Sequence[Outputs]) -> FloatArray:
     """Return one raw score for each of N pairs: float32 [N]; higher is more relevant.
 
     A model for rerank, or a classifier of one number or one label, gives it. Of two exclusive labels, the score is the
-    positive one's logit minus the other's, whose sigmoid is the softmax. The second label is the positive one, as in
+    positive one's calibrated logit minus the other's, whose sigmoid is the label's probability. The second label is the positive one, as in
     most data sets (0: no, 1: yes), unless its name negates the first (`entailment`, `not_entailment`).
 
     Args:
@@ -167,7 +167,7 @@ def relevance_logits(task: Task, outputs: Sequence[Outputs]) -> FloatArray:
     if len(task.labels) == 2 and task.problem_type == "single_label":
         first, second = task.labels
         negated = re.fullmatch(_NEGATION + re.escape(first), second, re.IGNORECASE) is not None
-        logits = _stack(outputs, 2)
+        logits = task.calibrated(_stack(outputs, 2))
         return logits[:, 0] - logits[:, 1] if negated else logits[:, 1] - logits[:, 0]
     raise InputError(
         f"expected a model of pairs with one score (one number, one label, or two exclusive labels), found "

@@ -70,8 +70,11 @@ def test_equal_scores_keep_the_order_that_was_given() -> None:
     assert [item.index for item in rank_outputs(Reranking(), outputs)] == [1, 3, 0, 2]
 
 
-def test_a_classifier_of_pairs_ranks_too(toy_vocab: Path) -> None:
-    model = ranker(TextClassification(labels=("no", "yes")), toy_vocab, width=2)
+@pytest.mark.parametrize(
+    "calibration", [{}, {"logit_scales": (0.25,)}, {"logit_scales": (2.0, 0.5), "logit_biases": (0.5, -1.0)}]
+)
+def test_a_classifier_of_pairs_ranks_too(calibration: dict[str, Any], toy_vocab: Path) -> None:
+    model = ranker(TextClassification(labels=("no", "yes"), **calibration), toy_vocab, width=2)
     scores = {item.index: item.score for item in model.rank(QUERY, DOCUMENTS)}
     for index, document in enumerate(DOCUMENTS):
         result: Any = model((QUERY, document))

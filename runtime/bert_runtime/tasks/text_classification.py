@@ -151,9 +151,13 @@ class TextClassification(Task):
         """Return the probability of each label: calibrated and softmax, or a sigmoid each: float [..., labels]."""
         if self.problem_type == "multi_label":
             return sigmoid(logits)
-        if self.logit_scales or self.logit_biases:
-            logits = LogitCalibration(self.logit_scales or (1.0,), self.logit_biases).apply(logits)
-        return softmax(logits)
+        return softmax(self.calibrated(logits))
+
+    def calibrated(self, logits: FloatArray) -> FloatArray:
+        """Return logits with the calibration of a single-label model, as they are without one: float [..., labels]."""
+        if not (self.logit_scales or self.logit_biases):
+            return logits
+        return LogitCalibration(self.logit_scales or (1.0,), self.logit_biases).apply(logits)
 
     def _chosen(self, logits: FloatArray) -> NDArray[np.bool_]:
         """Return whether each label's probability is at least its threshold: bool of the shape of `logits`."""
