@@ -63,7 +63,10 @@ class VectorShape:
         given = {name: value for name, value in options.items() if value is not None}
         normalizes = normalize is True and not task.normalize
         if ranges is not None:
-            task = _with_ranges(task.with_options(dimensions=given.pop("dimensions", task.dimensions)), ranges)
+            given = {"embedding_precision": task.embedding_precision, **given}
+            dimensions = given.pop("dimensions", task.dimensions)
+            # In float32 first: other precisions are refused while there are no ranges of these dimensions.
+            task = _with_ranges(task.with_options(dimensions=dimensions, embedding_precision="float32"), ranges)
         shaped = task.with_options(**given)
         if normalizes and ranges is None and shaped.embedding_precision.endswith("int8"):
             raise InputError(

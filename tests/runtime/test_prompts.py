@@ -165,6 +165,10 @@ def test_ranges_of_fewer_dimensions_are_to_be_given(plain: Model) -> None:
     ranges = np.stack([np.full(8, -1.0), np.full(8, 1.0)])
     found = plain.encode(TEXTS, dimensions=8, precision="int8", ranges=ranges)
     assert found.tolist() == quantize_embeddings(plain.encode(TEXTS, dimensions=8), "int8", ranges).tolist()
+    int8 = plain.with_options(embedding_precision="int8")
+    assert int8.encode(TEXTS, dimensions=8, ranges=ranges).tolist() == found.tolist(), "as an int8 bundle has it"
+    with pytest.raises(InputError, match="no ranges for int8 vectors of 8 dimensions"):
+        int8.encode(TEXTS, dimensions=8)
     assert plain.encode(TEXTS, dimensions=8, precision="ubinary").shape == (3, 1)
     with pytest.raises(InputError, match="expected ranges of two times 8 numbers"):
         plain.encode(TEXTS, dimensions=8, precision="int8", ranges=ranges[:, :5])
