@@ -33,6 +33,7 @@ from bert_models.training.objectives import Objective
 from bert_models.training.precision import ChosenPrecision, choose_precision, num_measured
 from bert_models.training.relevance import check_dev_examples, relevance_examples
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
+from bert_models.training.seeding import seed_from_indices
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.sparse_ranking import ranking_examples
@@ -154,6 +155,8 @@ def run_training(
                 folder, run.model, identity, lambda: _choose_precision(run, settings), report_progress, resume=resume
             )
         )
+        # A module may have new weights, too, and how many numbers a measured precision drew depends on the time.
+        seed_from_indices(settings.seed)
         with process_group.sync_errors():
             module = setup.module(run.model, run.train, run.dev, settings, precision.name, process_group)
         module.identity = identity

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bert_models.distillation import DistillationSettings, distill
 from bert_models.distillation.module import Distillation
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingInterruptedError
+from bert_models.training.precision import ChosenPrecision
 from bert_models.weights import read_weights
 from bert_runtime.errors import DataError
 from bert_runtime.numerics import FloatArray
@@ -153,6 +155,27 @@ def test_narrower_student_is_projected_to_the_teachers_width(
     report = distill(teacher, str(narrow), train, dev, tmp_path / "out", SETTINGS, weights)
     assert report["epochs"][-1]["train_loss"] < 0.7 * report["epochs"][0]["train_loss"]
     load_model(open_checkpoint(tmp_path / "out"), TEACHERS["single_label"][1])  # the projection is not saved
+
+
+def measured_precision(passes: int, *arguments: Any) -> ChosenPrecision:
+    """Draw random numbers, as the passes of a measurement do for dropout."""
+    torch.rand(passes)
+    return ChosenPrecision("fp32", {})
+
+
+@pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
+def test_projection_does_not_depend_on_how_long_precisions_were_measured(
+    teacher: Path, toy_vocab: Path, toy_config: EncoderConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow = save_checkpoint(tmp_path / "narrow", toy_vocab, replace(toy_config, hidden_size=16), MASK)
+    file = write(tmp_path / "rows.jsonl", ROWS["single_label"])
+    weights = DistillationSettings(soft_weight=0.0, hard_weight=0.0, hidden_weight=1.0)
+    losses = []
+    for passes in (1, 2):
+        monkeypatch.setattr("bert_models.training.run.choose_precision", partial(measured_precision, passes))
+        report = distill(teacher, str(narrow), file, file, tmp_path / str(passes), replace(SETTINGS, epochs=1), weights)
+        losses.append(report["epochs"][0]["train_loss"])
+    assert losses[0] == losses[1]
 
 
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
