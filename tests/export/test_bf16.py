@@ -34,7 +34,7 @@ def test_manifest_states_the_variant(bundle: Path) -> None:
     assert variant.functions["Bf16SelfAttention"] == manifest.variant("fp32").functions["SelfAttention"]
     assert 0 < variant.drift["max_abs_difference"] < 0.05
     assert bool(variant.evaluated_on) == (not has_bf16_kernels())
-    assert ("bf16 runs" if has_bf16_kernels() else "bf16 was evaluated on a processor without") in manifest.default_reason
+    assert ("bf16 runs" if has_bf16_kernels() else "bf16 was evaluated on a") in manifest.default_reason
     assert all(check.passed for check in verify(bundle))
 
 
