@@ -72,5 +72,6 @@ def _quantize(graph: ir.Model, call: ir.Node, inputs: Activations | None, bits: 
     replacement = pooled.producer()
     assert replacement is not None
     function = vocabulary_function(replacement)
+    graph.graph.remove(call, safe=True)  # a second reader of the token table would keep that in FP32
     del graph.functions[call.op_identifier()]
     graph.functions[function.identifier()] = function

@@ -16,6 +16,7 @@ from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators, scope
 from bert_export.parity import check_parity, probe_batches, reference_outputs
 from bert_export.quantization import expected_projections, quantize
+from bert_export.quantization.embeddings import quantize_embeddings
 from bert_export.vocabulary_pooling import chunk_vocabulary
 from bert_models import TaskModel
 from bert_runtime.cpu.native_kernels import kernel_names
@@ -126,3 +127,17 @@ def test_other_output_matrix_is_an_error() -> None:
     table.const_value = ir.tensor(np.array(table.const_value.numpy()) + 1, name=table.name)
     with pytest.raises(FusionError, match="vocabulary_pooling: expected the head to score with the token embedding"):
         fuse(graph, WIDE, TASKS[0])
+
+
+def test_token_table_of_int8_is_int8(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scores have a quantized copy of it, so that the lookup of tokens is all that reads it."""
+    config = replace(WIDE, vocab_size=132)  # a multiple of 4, as the kernel needs it
+    monkeypatch.setattr(quantize_embeddings, "__kwdefaults__", {"min_elements": 132 * config.hidden_size})
+    task = SparseEmbedding(vocab_size=132)
+    model, graph = toy_model(task, config), captured(task, config)
+    counts = fuse(graph, config, task)
+    activations = probed_activations(model, graph)
+    _, recipe = quantize(graph, expected_projections(config, counts), activations)
+    assert (recipe["vocabulary_poolings"], len(recipe["embeddings"])) == (1, 1)
+    shape, float32 = [132, config.hidden_size], ir.DataType.FLOAT
+    assert not [v for v in graph.graph.initializers.values() if list(v.shape) == shape and v.dtype == float32]
