@@ -145,8 +145,9 @@ def relevance_logits(task: Task, outputs: Sequence[Outputs]) -> FloatArray:
     """Return one raw score for each of N pairs: float32 [N]; higher is more relevant.
 
     A model for rerank, or a classifier of one number or one label, gives it. Of two exclusive labels, the score is the
-    positive one's calibrated logit minus the other's, whose sigmoid is the label's probability. The second label is the positive one, as in
-    most data sets (0: no, 1: yes), unless its name negates the first (`entailment`, `not_entailment`).
+    positive one's calibrated logit minus the other's, whose sigmoid is the label's probability. The second label is
+    the positive one, as in most data sets (0: no, 1: yes), unless its name negates the first (`entailment`,
+    `not_entailment`).
 
     Args:
         task: the model's task.
