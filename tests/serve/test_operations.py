@@ -1,5 +1,6 @@
 """Probes, metrics, request ids, keys and limits."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,28 @@ def test_no_text_fails_before_room_for_it_is_given_back(start_client: StartClien
     client = start_client({"toy": embedding_bundle}, {"max_tokens_per_text": 4})
     assert client.post("/embed", json={"inputs": "hello " * 20}).status_code == 413
     assert 'bert_queue_tokens{model="toy"} 0.0' in client.get("/metrics").text
+
+
+def test_tokens_that_are_computed_do_not_wait(start_client: StartClient, embedding_bundle: Path) -> None:
+    client = start_client({"toy": embedding_bundle})
+    model = client.app.state.models["toy"].model  # type: ignore[attr-defined] # typed as any ASGI application
+    started, go_on, run = threading.Event(), threading.Event(), model.run_encodings
+
+    def run_when_told(encodings: Any) -> Any:
+        started.set()
+        go_on.wait(30)
+        return run(encodings)
+
+    model.run_encodings = run_when_told
+    request = threading.Thread(target=client.post, args=("/embed",), kwargs={"json": {"inputs": "hello"}})
+    request.start()
+    try:
+        assert started.wait(30)
+        text = client.get("/metrics").text
+    finally:
+        go_on.set()
+        request.join(30)
+    assert 'bert_queue_tokens{model="toy"} 0.0' in text
 
 
 def test_other_origins_may_call_only_where_they_are_named(start_client: StartClient, embedding_bundle: Path) -> None:

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from itertools import islice
 from math import inf
@@ -77,7 +77,13 @@ class Engine:
         self._check_self_test()
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
         turn_tokens = _TURN_TAKES * take_tokens
-        self.queue = TokenQueue(settings.max_queue_tokens, take_tokens, turn_tokens, settings.max_queue_ms / 1e3)
+        self.queue = TokenQueue(
+            settings.max_queue_tokens,
+            take_tokens,
+            turn_tokens,
+            settings.max_queue_ms / 1e3,
+            metrics.queue_tokens.set,
+        )
         self._tokens_per_character = _TOKENS_PER_CHARACTER
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
         self.zero_shot_classifier: Callable[..., ZeroShotClassifier] = lru_cache(_LABEL_SETS)(
@@ -93,8 +99,7 @@ class Engine:
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
 
-    @contextmanager
-    def reserve(self, inputs: Sequence[SingleInput], repeats: int = 1) -> Iterator[Reservation]:
+    def reserve(self, inputs: Sequence[SingleInput], repeats: int = 1) -> AbstractContextManager[Reservation]:
         """Reserve room in the queue for inputs before they are tokenized, by their length in characters.
 
         Args:
@@ -106,11 +111,7 @@ class Engine:
         """
         most = inf if self.model.task.splits_long_inputs else self.model.tokenizer.max_tokens
         expected = (min(most, num_characters([value]) * self._tokens_per_character) for value in inputs)
-        try:
-            with self.queue.reserve(round(sum(expected)) * repeats) as reservation:
-                yield reservation
-        finally:  # also where the request fails before its work is put into the queue
-            self._metrics.queue_tokens.set(self.queue.num_tokens)
+        return self.queue.reserve(round(sum(expected)) * repeats)
 
     async def run(
         self,
@@ -250,14 +251,11 @@ class Engine:
         job = Job(sequences, time.perf_counter() + self._settings.max_queue_ms / 1e3, finish)
         with nullcontext(reservation) if reservation else self.queue.reserve(job.num_waiting_tokens) as room:
             self.queue.put(job, room)
-        self._metrics.queue_tokens.set(self.queue.num_tokens)
         try:
             await wait_for(done, caller)
         except BaseException:  # also when the handler is cancelled
             self.queue.cancel(job)
             raise
-        finally:
-            self._metrics.queue_tokens.set(self.queue.num_tokens)
         if job.error is not None:
             raise job.error
         self._metrics.count(job)

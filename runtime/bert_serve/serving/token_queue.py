@@ -78,14 +78,23 @@ class TokenQueue:
         take_tokens: about how many tokens are taken at a time.
         turn_tokens: tokens that a job gives before the next job's turn.
         max_wait_s: how long a job may wait until its start.
+        report: told how many tokens wait, each time that they may have changed.
     """
 
-    def __init__(self, max_tokens: int, take_tokens: int, turn_tokens: int, max_wait_s: float) -> None:
+    def __init__(
+        self,
+        max_tokens: int,
+        take_tokens: int,
+        turn_tokens: int,
+        max_wait_s: float,
+        report: Callable[[int], object] = lambda num_tokens: None,
+    ) -> None:
         self.take_tokens = take_tokens
         """About how many tokens are taken at a time while as many wait."""
         self._max_tokens = max_tokens
         self._turn_tokens = turn_tokens
         self._max_wait_s = max_wait_s
+        self._report = report
         self._jobs: deque[Job] = deque()
         self._changed = Condition()
         self._closed = False
@@ -102,6 +111,15 @@ class TokenQueue:
         return bool(self._jobs)
 
     @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock of the queue, and then report how many tokens wait."""
+        with self._changed:
+            try:
+                yield
+            finally:
+                self._report(self.num_tokens)
+
+    @contextmanager
     def reserve(self, num_tokens: int) -> Iterator[Reservation]:
         """Reserve room for a job until it is put, or the block ends: at once, before it costs its tokenization.
 
@@ -111,7 +129,7 @@ class TokenQueue:
         Raises:
             QueueFullError: so much is waiting that there is no room, or the job would not start in time.
         """
-        with self._changed:
+        with self._changing():
             if self._closed:
                 raise QueueFullError("the model is being replaced; try again")
             self._check_room(num_tokens)
@@ -121,12 +139,12 @@ class TokenQueue:
         try:
             yield reservation
         finally:
-            with self._changed:
+            with self._changing():
                 self._count(reservation, -1)
 
     def put(self, job: Job, reservation: Reservation) -> None:
         """Add a job in place of its reservation; raise `QueueFullError` if there is no room for what it has more."""
-        with self._changed:
+        with self._changing():
             self._count(reservation, -1)
             reservation.num_tokens = 0
             if self._closed:
@@ -179,7 +197,7 @@ class TokenQueue:
         """
         taken: list[tuple[Job, range]] = []
         room = self.take_tokens
-        with self._changed:
+        with self._changing():
             while not self._jobs and not self._closed:
                 self._changed.wait()
             if not self._jobs:
@@ -219,7 +237,7 @@ class TokenQueue:
 
     def cancel(self, job: Job) -> None:
         """Drop what waits of a job whose outputs nobody waits for any more, so that its tokens make room at once."""
-        with self._changed:
+        with self._changing():
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._first_turns -= min(job.num_waiting_tokens, job.turn_left)
