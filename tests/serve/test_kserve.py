@@ -205,6 +205,30 @@ def test_malformed_tensors_are_refused(
     assert message in response.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content-Type": "application/json; charset=utf-8"}, 200),
+        ({"Content-Type": "application/octet-stream"}, 200),
+        ({}, 200),  # as the client sends it
+        ({"Origin": "http://page.test"}, 415),
+        ({"Content-Type": "text/plain"}, 415),
+        ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content-Type": "multipart/form-data; boundary=a"}, 415),
+    ],
+)
+def test_bodies_that_a_foreign_page_can_post_are_refused(
+    embedding_client: TestClient, headers: dict[str, str], status: int
+) -> None:
+    value = {"name": "text", "shape": [1], "datatype": "BYTES", "data": ["hello"]}
+    body = json.dumps({"inputs": [value]}).encode()
+    response = embedding_client.post("/v2/models/toy/infer", content=body, headers=headers)
+    assert response.status_code == status
+    if status == 415:
+        expected = "expected the header Content-Type: application/json or application/octet-stream, found"
+        assert expected in response.json()["error"]
+
+
 def test_json_data_may_be_nested_as_the_shape(embedding_client: TestClient) -> None:
     def infer(shape: list[int], data: list[Any]) -> Any:
         body = {"inputs": [{"name": "text", "shape": shape, "datatype": "BYTES", "data": data}]}

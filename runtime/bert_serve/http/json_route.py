@@ -9,9 +9,10 @@ from typing import Any, get_type_hints
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+
+from bert_serve.http.content_type import check_json
 
 __all__ = ["JSONRoute"]
 
@@ -38,7 +39,7 @@ class JSONRoute(APIRoute):
         takes_query = parameters[2:] != of_path
 
         async def answer(request: Request) -> Response:
-            _check_content_type(request)
+            check_json(request)
             try:
                 body = _validate(adapter, await request.body())
             except ValidationError as error:
@@ -65,17 +66,3 @@ def _validate(adapter: TypeAdapter[Any], content: bytes) -> Any:
             with suppress(ValueError, RecursionError):
                 return adapter.validate_python(json.loads(content))
         raise
-
-
-def _check_content_type(request: Request) -> None:
-    """Refuse bodies that a foreign page could send from a browser without asking: those that are not declared as JSON.
-
-    Raises:
-        HTTPException: 415.
-    """
-    declared = request.headers.get("content-type", "")
-    media_type = declared.partition(";")[0].strip().lower()
-    if media_type != "application/json" and not (
-        media_type.startswith("application/") and media_type.endswith("+json")
-    ):
-        raise HTTPException(415, f"expected the header Content-Type: application/json, found {declared[:100]!r}")

@@ -19,6 +19,7 @@ from bert_runtime import __version__
 from bert_runtime.errors import InputError
 from bert_runtime.tasks import Embedding, Result, SentenceEmbedding, Task
 from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
+from bert_serve.http.content_type import check_json_or_binary
 from bert_serve.http.json_response import JSONResponse
 from bert_serve.http.kserve_tensors import (
     OutputTensor,
@@ -213,6 +214,7 @@ def _describe(served: ServedModel) -> dict[str, Any]:
 
 
 async def _infer(served: ServedModel, request: Request) -> Response:
+    check_json_or_binary(request)
     if (encoding := request.headers.get("content-encoding", "identity")) != "identity":
         raise HTTPException(415, f"expected a body without compression, found Content-Encoding: {encoding:.20}")
     task = served.model.task
