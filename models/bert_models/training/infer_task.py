@@ -32,6 +32,12 @@ _FROM_DATA = ("labels", "transitions", "no_answer", "vocab_size")
 _FROM_BASE = {Reranking.name: ("pooling", "dense_sizes", "dense_activations", "dense_norms")}
 """By task, fields that follow from the base's head."""
 
+_NOT_SAVED = {
+    SentenceEmbedding.name: ("layer_norm", "prompt", "embedding_precision", "ranges"),
+    SparseEmbedding.name: ("top_k", "min_weight"),
+}
+"""By task, fields that a checkpoint has no place for."""
+
 
 def infer_task(
     name: str,
@@ -56,7 +62,7 @@ def infer_task(
             labels of the task.
 
     Raises:
-        TrainingError: The task or a setting is unknown.
+        TrainingError: The task or a setting is unknown, or a checkpoint does not keep the setting.
         CheckpointError: The checkpoint's family has no head for the task.
         DataError: The dev file has labels that the training file lacks, and `unknown_labels` is `error`; the message
             names all of them.
@@ -69,7 +75,12 @@ def infer_task(
             f"task, such as fill-mask, and export it with --task {name}"
         )
     source.require_head(name)
-    known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA) - set(_FROM_BASE.get(name, ()))
+    not_saved = set(_NOT_SAVED.get(name, ()))
+    if lost := sorted(set(settings) & not_saved):
+        raise TrainingError(
+            f"{name}: a checkpoint does not keep {', '.join(lost)}; choose it when the model is exported or loaded"
+        )
+    known = {field.name for field in fields(TASKS[name])} - set(_FROM_DATA) - set(_FROM_BASE.get(name, ())) - not_saved
     if unknown := sorted(set(settings) - known):
         raise TrainingError(f"{name} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     try:

@@ -70,6 +70,12 @@ def test_all_unknown_dev_labels_are_named(classifier: Checkpoint) -> None:
             "^next-sentence-.* has no setting problem_type; it has none$",
         ),
         ("text-classification", {"labels": ("a", "b")}, "^text-classification has no setting labels"),
+        (
+            "sentence-embedding",
+            {"prompt": "query: ", "normalize": True, "layer_norm": True},
+            "^sentence-embedding: a checkpoint does not keep layer_norm, prompt; choose it when the model is exported",
+        ),
+        ("sparse-embedding", {"top_k": 8}, "^sparse-embedding: a checkpoint does not keep top_k"),
         ("text-classification", {"problem_type": "ranking"}, "^text-classification: expected a problem type of "),
     ],
 )
