@@ -180,6 +180,9 @@ class EncoderConfig:
     classifier_dropout: float | None = None
     """Dropout probability before a head's last projection; `None` means `hidden_dropout`."""
 
+    token_classifier_dropout: bool = True
+    """Whether the token-classification head has `classifier_dropout`; else `hidden_dropout` (DistilBERT, DeBERTa)."""
+
     initializer_range: float = 0.02
     """Standard deviation of newly initialised weights."""
 

@@ -162,7 +162,8 @@ class TokenClassificationHead(TokenHead):
     """
 
     def __init__(self, config: EncoderConfig, task: TokenClassification) -> None:
-        super().__init__(config, len(task.labels), _dropout(config))
+        dropout = _dropout(config) if config.token_classifier_dropout else config.hidden_dropout
+        super().__init__(config, len(task.labels), dropout)
         self.crf = LinearChainCrf(len(task.labels)) if task.crf else None
 
 

@@ -19,8 +19,11 @@ from bert_runtime.tasks import (
 )
 
 from .toy import BATCHES, MASKS, TOLERANCE, save_reference
+from .toy_families import CONFIGS
 from .toy_families import reference as toy_reference
 from .toy_heads import BIO, HEADS, Saved, difference
+
+DROPOUTS = {"hidden_dropout": 0.3, "classifier_dropout": 0.2}
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -41,6 +44,27 @@ def test_head_uses_its_own_activation_and_the_configured_epsilon(saved: Saved, f
     changes = {"activation": "relu"} if family == "distilbert" else {"hidden_act": "relu", "layer_norm_eps": 0.3}
     theirs, checkpoint = saved(family, task, **changes)
     assert difference(load_model(checkpoint, checkpoint.task()), theirs) <= TOLERANCE
+
+
+@pytest.mark.parametrize("family", [family for family, task in HEADS if task == "token-classification"])
+def test_token_head_has_the_dropout_of_transformers(saved: Saved, family: str) -> None:
+    keys = FAMILIES[family].config_keys
+    changes = {keys[name]: value for name, value in DROPOUTS.items() if name in keys}
+    theirs, checkpoint = saved(family, "token-classification", **changes)
+    dropout = theirs.drop if hasattr(theirs, "drop") else theirs.dropout
+    assert load_model(checkpoint, checkpoint.task()).head.dropout.p == dropout.p
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "mpnet", "bert"])
+def test_epsilon_that_a_checkpoint_does_not_name_is_that_of_transformers(saved: Saved, family: str) -> None:
+    """The sizes of RoBERTa that are trained from scratch have that of the published models."""
+    _, checkpoint = saved(family, "fill-mask")
+    values = {key: value for key, value in checkpoint.config_json.items() if key != "layer_norm_eps"}
+    expected = CONFIGS[family][1]().layer_norm_eps
+    assert checkpoint.family.parse_config(values, "config.json").layer_norm_eps == expected == 1e-12
+    assert (
+        FAMILIES["roberta"].preset("base").layer_norm_eps == FAMILIES["camembert"].preset("base").layer_norm_eps == 1e-5
+    )
 
 
 @pytest.mark.parametrize("family", ["albert", "electra"])

@@ -94,7 +94,12 @@ DEBERTA_V2 = replace(
     BERT,
     name="deberta-v2",
     prefix="deberta.",
-    defaults={"type_vocab_size": 0, "layer_norm_eps": 1e-7, "classifier_activation": "gelu"},
+    defaults={
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "classifier_activation": "gelu",
+        "token_classifier_dropout": False,
+    },
     config_keys={
         **BERT.config_keys,
         "classifier_dropout": "cls_dropout",

@@ -8,7 +8,7 @@ __all__ = ["DISTILBERT"]
 DISTILBERT = Family(
     name="distilbert",
     prefix="distilbert.",
-    defaults={"type_vocab_size": 0, "classifier_activation": "relu"},
+    defaults={"type_vocab_size": 0, "classifier_activation": "relu", "token_classifier_dropout": False},
     config_keys={
         "vocab_size": "vocab_size",
         "hidden_size": "dim",

@@ -13,7 +13,7 @@ MPNET = replace(
     ROBERTA,
     name="mpnet",
     prefix="mpnet.",
-    defaults={**ROBERTA.defaults, "type_vocab_size": 0, "relative_buckets": 32, "layer_norm_eps": 1e-12},
+    defaults={**ROBERTA.defaults, "type_vocab_size": 0, "relative_buckets": 32},
     config_keys={
         **{
             name: key for name, key in BERT.config_keys.items() if name not in ("type_vocab_size", "classifier_dropout")

@@ -14,7 +14,8 @@ from bert_models.families.weight_layouts import renaming
 
 __all__ = ["CAMEMBERT", "ROBERTA", "XLM_ROBERTA"]
 
-_COMMON = {"vocab_size": 50265, "max_positions": 514, "type_vocab_size": 1}
+# The published models' epsilon; transformers' default for a config.json without one is BERT's.
+_COMMON = {"vocab_size": 50265, "max_positions": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
 
 ROBERTA = replace(
     BERT,
@@ -23,7 +24,6 @@ ROBERTA = replace(
     defaults={
         "positions": "after_padding",
         "prediction_activation": "gelu",
-        "layer_norm_eps": 1e-5,
         "pad_token_id": 1,
     },
     head_weights={
