@@ -10,7 +10,7 @@ from bert_export.errors import ExportError
 from bert_models import open_checkpoint
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.errors import DataError
-from bert_runtime.tasks import FillMask, QuestionAnswering, SentenceEmbedding, TextClassification, TextInput
+from bert_runtime.tasks import FillMask, QuestionAnswering, Reranking, SentenceEmbedding, TextClassification, TextInput
 from bert_runtime.tokenization import TextTokenizer
 
 LABELS = TextClassification(labels=("a", "b"))
@@ -71,6 +71,15 @@ def test_label_columns_are_ignored(tokenizer: TextTokenizer, tmp_path: Path) -> 
     path.write_text("sentence,other\nmy card,hello\n", encoding="utf-8")
     columns = {"text": "sentence", "text_pair": "other", "label": "category"}
     assert file_calibration(path, columns, LABELS, tokenizer).inputs == [TextInput("my card", "hello")]
+
+
+def test_columns_of_reranking_are_read(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+    path = tmp_path / "queries.jsonl"
+    row = {"q": "my card", "docs": ["hello", "bye"], "grades": [1, 0]}
+    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    columns = {"query": "q", "documents": "docs", "scores": "grades"}
+    found = file_calibration(path, columns, Reranking(), tokenizer).inputs
+    assert found == [TextInput("my card", "hello"), TextInput("my card", "bye")]
 
 
 def test_texts_of_a_pair_are_embedded_separately(tokenizer: TextTokenizer, tmp_path: Path) -> None:
