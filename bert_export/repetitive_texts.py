@@ -30,7 +30,7 @@ def repetitive_batches(task: Task, tokenizer: TextTokenizer) -> list[Batch]:
     texts = [" ".join([word] * count) for word in [*_PUNCTUATION, *single_token_words(tokenizer, _NUM_WORDS)]]
     # One text at a time: tasks that read pairs would make them of different words.
     inputs = [item for text in texts for item in valid_inputs(task, tokenizer, task.sample_inputs([text]))]
-    return padded_batches([windows[0] for windows in tokenizer.encode(inputs)], tokenizer)
+    return padded_batches([windows[0] for windows in tokenizer.encode(task.prefixed(inputs))], tokenizer)
 
 
 def single_token_words(tokenizer: TextTokenizer, count: int) -> list[str]:

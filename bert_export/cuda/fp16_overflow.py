@@ -31,7 +31,8 @@ _MAX_TEXTS = 64
 def overflow_batches(torch_model: TaskModel, probe: Probe) -> list[Batch]:
     """Return the batches to measure activations on: texts one by one, since padding adds no values, and random ids."""
     texts = [as_text_input(text) for text in probe.texts[:_MAX_TEXTS]]
-    windows = [window for windows in probe.tokenizer.encode(texts) for window in windows]
+    encoded = probe.tokenizer.encode(torch_model.task.prefixed(texts))
+    windows = [window for windows in encoded for window in windows]
     batches = [pad([window], probe.tokenizer.pad_token_id) for window in windows[: 2 * _MAX_TEXTS]]
     return [*batches, *probe_batches(torch_model, probe.tokenizer.max_tokens).values()]
 

@@ -40,6 +40,13 @@ def test_every_input_repeats_one_word(task: Task, classifier_checkpoint: Path) -
         assert np.bincount(sequence).max() >= 26  # but for [CLS], [SEP] and a [MASK]
 
 
+def test_prompts_stand_in_front(classifier_checkpoint: Path) -> None:
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(32)
+    (prompt_id,) = tokenizer.token_ids("card")
+    for batch in repetitive_batches(SentenceEmbedding(dimensions=32, prompt="card "), tokenizer):
+        assert set(batch.input_ids[:, 1]) == {prompt_id}
+
+
 def test_words_are_single_tokens_of_the_vocabulary(classifier_checkpoint: Path) -> None:
     tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(32)
     words = single_token_words(tokenizer, 8)

@@ -1,5 +1,6 @@
 """FP16 graphs for CUDA: what is converted, what stays in FP32, and that the outputs stay close to PyTorch's."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,16 +8,18 @@ import onnx_ir as ir
 import pytest
 import torch
 
+from bert_export.calibration_texts import built_in_calibration
 from bert_export.capture import capture
 from bert_export.cuda import convert_to_fp16, find_fp16_overflows, fuse_for_cuda
 from bert_export.cuda.fp16 import fp16_nodes
-from bert_export.cuda.fp16_overflow import SAFE_MAX
+from bert_export.cuda.fp16_overflow import SAFE_MAX, overflow_batches
 from bert_export.cuda.parity import check_cuda_parity
 from bert_export.errors import ParityError
 from bert_export.fusion import fuse
 from bert_export.onnx_graph import operators
 from bert_export.parity import probe_batches, reference_outputs
-from bert_models import TaskModel
+from bert_export.variants import Probe
+from bert_models import TaskModel, open_checkpoint
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import Batch
@@ -129,6 +132,14 @@ def test_large_weights_count_as_overflows() -> None:
     scale = norm.inputs[1]
     scale.const_value = ir.tensor(scale.const_value.numpy() * 0 + 9000, name=scale.name)
     assert norm.outputs[0].name in find_fp16_overflows(graph, [])
+
+
+def test_texts_are_measured_with_their_prompt(classifier_checkpoint: Path) -> None:
+    tokenizer = open_checkpoint(classifier_checkpoint).text_tokenizer(32)
+    calibration = built_in_calibration(MEAN, tokenizer)
+    probe = Probe(tokenizer=tokenizer, texts=["hello"], texts_record={}, self_test_inputs=[], calibration=calibration)
+    batch, *_ = overflow_batches(toy_model(replace(MEAN, prompt="card ")), probe)
+    assert batch.input_ids[0, 1:-1].tolist() == tokenizer.token_ids("card hello")
 
 
 def test_nan_for_a_fully_masked_sequence_fails_parity() -> None:
