@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Provider", "fallback_operators", "open_cuda_session", "provider_options"]
 
-_UNAVAILABLE = ("install TensorRT libraries", "CUDA failure", "CUDA error")
+_UNAVAILABLE = (
+    "install TensorRT libraries",
+    "CUDA failure",
+    "CUDA error",
+    "CUBLAS failure 3",  # CUBLAS_STATUS_ALLOC_FAILED
+    "Failed to allocate memory for requested buffer",
+)
 """Parts of ONNX Runtime's messages about the machine and not the graph: no library, no such device, no memory left."""
 
 _log = logging.getLogger("bert_runtime")

@@ -324,7 +324,13 @@ def test_a_session_that_fell_back_is_an_error(
 
 
 @pytest.mark.parametrize(
-    "reason", ["CUDA failure 100: no CUDA-capable device is detected", "CUDA failure 2: out of memory"]
+    "reason",
+    [
+        "CUDA failure 100: no CUDA-capable device is detected",
+        "CUDA failure 2: out of memory",
+        "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+        "Failed to allocate memory for requested buffer of size 93763584",
+    ],
 )
 def test_a_gpu_that_cannot_be_opened_is_unavailable_and_no_fault_of_the_bundle(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch, reason: str
