@@ -1,6 +1,7 @@
 """Loading of bundles: choose the variant, the device and the plan, check the files, open the sessions."""
 
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import NamedTuple
 
 from bert_runtime.bundle.assets import check_assets
 from bert_runtime.bundle.graph_checks import check_graph
-from bert_runtime.bundle.manifest import MASKED, UNMASKED, Manifest, Variant
+from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant
 from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.bundle.stable_reads import read_unreplaced
 from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
@@ -138,7 +139,8 @@ def _load(path: Path, options: _Options) -> Model:
     check_assets(path, assets, verify_hash=options.verify, allow_links=options.allow_links)
     return open_variant(
         path, manifest, variant, chosen,
-        plan=plan, max_batch_tokens=options.max_batch_tokens, allow_links=options.allow_links, mapped=options.mapped,
+        plan=plan, max_batch_tokens=options.max_batch_tokens,
+        verify=options.verify, allow_links=options.allow_links, mapped=options.mapped,
     )  # fmt: skip
 
 
@@ -170,6 +172,7 @@ def open_variant(
     *,
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
+    verify: bool = True,
     allow_links: bool = False,
     mapped: bool = True,
 ) -> Model:
@@ -182,6 +185,7 @@ def open_variant(
         device: the device.
         plan: how to run on the CPU, by default `default_plan`.
         max_batch_tokens: see `load`.
+        verify: see `load`; for sessions that are opened later.
         allow_links: see `load`; for sessions that are opened later.
         mapped: see `load`.
 
@@ -190,11 +194,12 @@ def open_variant(
         CudaUnavailableError: the device is not available.
     """
     tokenizer = bundle_tokenizer(bundle, manifest)
+    check_again = partial(check_assets, bundle, verify_hash=verify, allow_links=allow_links)
     if variant.padding == UNMASKED:
         max_batch_tokens = 1  # each sequence alone, since the graph cannot read padding
     if device != CPU:
         return Model(
-            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device, allow_links=allow_links),
+            manifest.task, tokenizer, _open_gpu(bundle, manifest, variant, device, check_again),
             max_batch_tokens=_GPU_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
@@ -206,7 +211,7 @@ def open_variant(
     if plan.inter_threads > 1:
 
         def open_single_thread() -> Session:
-            check_assets(bundle, variant.assets, allow_links=allow_links)  # the same files that were opened before
+            check_again(variant.assets)  # the same files that were opened before
             return open_with_threads(1)
 
         parallel = ParallelSessions(session, open_single_thread, plan.inter_threads)
@@ -216,8 +221,17 @@ def open_variant(
     )  # fmt: skip
 
 
-def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device, *, allow_links: bool) -> Runner:
-    """Open a session on a GPU, with a router if the variant has other padding modes."""
+def _open_gpu(
+    bundle: Path,
+    manifest: Manifest,
+    variant: Variant,
+    device: Device,
+    check_again: Callable[[Iterable[Asset]], None],
+) -> Runner:
+    """Open a session on a GPU, with a router if the variant has other padding modes.
+
+    `check_again` checks the files of sessions that are opened later.
+    """
     check_graph(bundle, variant)
     if device.kind == "tensorrt":
         return TensorrtSession(bundle, manifest, variant, device)
@@ -227,7 +241,7 @@ def _open_gpu(bundle: Path, manifest: Manifest, variant: Variant, device: Device
         return CudaSession(bundle / variant.model.file, manifest, device, shapes)
 
     def open_later(variant: Variant) -> CudaSession:
-        check_assets(bundle, variant.assets, allow_links=allow_links)
+        check_again(variant.assets)
         check_graph(bundle, variant)
         return open_now(variant)
 

@@ -179,6 +179,16 @@ def test_hashes_are_not_checked_with_verify_false(classifier_bundle: Path, copy_
         load(bundle)
 
 
+def test_verify_false_is_for_sessions_that_are_opened_later_too(
+    classifier_bundle: Path, copy_bundle: CopyBundle, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A session that is refused leaves many inputs without parallel batches."""
+    bundle = copy_bundle(classifier_bundle, lambda manifest: manifest["variants"][0]["model"].update(sha256="0" * 64))
+    model = load(bundle, precision="fp32", threads=2, max_batch_tokens=16, verify=False)
+    assert len(model(["hello"] * 64)) == 64
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize("name", ["model.fp32.onnx", "tokenizer.json"])
 def test_a_truncated_file_is_found_by_its_size(
