@@ -7,21 +7,18 @@ replica as in a server of one process. Ray Serve routes, and adds replicas while
 once its bundle is loaded and has passed its self-test.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from bert_runtime import DeploymentError, MissingExtraError
+from bert_runtime import MissingExtraError
 from bert_runtime.cascade import read_task
 from bert_serve.http.app import create_app
 from bert_serve.settings import EngineSettings, ServerSettings
 
-__all__ = ["ServeArguments", "app", "create_replica_app"]
+__all__ = ["ServeArguments", "app"]
 
 
 class ServeArguments(BaseModel):
@@ -83,7 +80,7 @@ def app(args: ServeArguments) -> Any:
     settings = args.settings
 
     def build() -> FastAPI:  # on each replica: an application cannot be pickled
-        return create_replica_app(settings)
+        return create_app(settings, wait_for_models=True)  # a replica gets requests once it has started
 
     deployment: Any = serve.deployment(
         serve.ingress(build)(),
@@ -97,25 +94,3 @@ def app(args: ServeArguments) -> Any:
         },
     )
     return deployment.bind()
-
-
-def create_replica_app(settings: ServerSettings) -> FastAPI:
-    """Return an application whose start waits for its models, and fails where one cannot be loaded.
-
-    `bert-export serve` answers probes meanwhile; Ray Serve sends no request before a replica has started.
-    """
-    failed = asyncio.Event()
-    created = create_app(settings, failed.set)
-    lifespan = created.router.lifespan_context
-
-    @asynccontextmanager
-    async def wait_for_models(application: FastAPI) -> AsyncIterator[Any]:
-        async with lifespan(application) as state:
-            while not application.state.models.ready:
-                if failed.is_set():
-                    raise DeploymentError("a bundle cannot be loaded; the line before in this replica's log says why")
-                await asyncio.sleep(0.01)
-            yield state
-
-    created.router.lifespan_context = wait_for_models
-    return created

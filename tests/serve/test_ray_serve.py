@@ -15,7 +15,8 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from bert_runtime import BundleError, load
-from bert_serve.ray_serve import ServeArguments, app, create_replica_app
+from bert_serve.http.app import create_app
+from bert_serve.ray_serve import ServeArguments, app
 
 from .bulk.ray_cluster import ray_cluster
 from .conftest import wait_until
@@ -27,15 +28,15 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
 
 def test_a_replica_starts_with_its_models_loaded(embedding_bundle: Path) -> None:
     arguments = ServeArguments(bundle=embedding_bundle, num_cpus=1)
-    with TestClient(create_replica_app(arguments.settings)) as client:
+    with TestClient(create_app(arguments.settings, wait_for_models=True)) as client:
         assert client.get("/health").json() == {"status": "ready", "models": ["embedding"]}  # the first request
 
 
 def test_a_replica_whose_bundle_is_damaged_does_not_start(embedding_bundle: Path, tmp_path: Path) -> None:
     arguments = ServeArguments(bundle=tmp_path)
     with (
-        pytest.raises(Exception, match="a bundle cannot be loaded"),
-        TestClient(create_replica_app(arguments.settings)),
+        pytest.raises(BundleError, match="expected a bundle"),
+        TestClient(create_app(arguments.settings, wait_for_models=True)),
     ):
         pass
 
