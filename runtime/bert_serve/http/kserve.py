@@ -27,6 +27,7 @@ from bert_serve.http.kserve_tensors import (
     read_request,
     write_response,
 )
+from bert_serve.pair_inputs import PAIR_INPUTS
 from bert_serve.serving.served_model import ServedModel
 
 __all__ = ["error_body", "router"]
@@ -42,13 +43,6 @@ router = APIRouter(tags=["KServe"], responses={"4XX": {"model": KServeError, "de
 
 _VERSION = "1"
 """The only version of each model; a bundle that is replaced on disk keeps it."""
-
-_PAIRS = {
-    "question-answering": ("question", "context"),
-    "next-sentence-prediction": ("text", "text_pair"),
-    "rerank": ("text", "text_pair"),
-}
-"""Input names of the tasks that need two texts."""
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
@@ -195,9 +189,9 @@ _add_model_routes("/v2/models/{name}/versions/{version}", _versioned)
 def _describe(served: ServedModel) -> dict[str, Any]:
     """Return a model's metadata."""
     task = served.model.task
-    first, second = _PAIRS.get(task.name, ("text", "text_pair"))
+    first, second = PAIR_INPUTS.get(task.name, ("text", "text_pair"))
     inputs: list[dict[str, Any]] = [{"name": first, "datatype": "BYTES", "shape": [-1]}]
-    if task.name in _PAIRS:
+    if task.name in PAIR_INPUTS:
         inputs.append({"name": second, "datatype": "BYTES", "shape": [-1]})
     elif task.name == "text-classification":
         inputs.append({"name": second, "datatype": "BYTES", "shape": [-1], "parameters": {"optional": True}})

@@ -6,15 +6,9 @@ from bert_runtime.bundle.manifest import PRECISIONS, Manifest
 from bert_runtime.errors import InputError
 from bert_runtime.tasks import SentenceEmbedding, Task
 from bert_runtime.variant_choice import choose_gpu_variant
+from bert_serve.pair_inputs import PAIR_INPUTS
 
 __all__ = ["ModelConfig"]
-
-_INPUTS = {
-    "question-answering": ("QUESTION", "CONTEXT"),
-    "next-sentence-prediction": ("TEXT", "TEXT_PAIR"),
-    "rerank": ("TEXT", "TEXT_PAIR"),
-}
-"""Inputs of the tasks that need both texts; all others read `TEXT`, and `TEXT_PAIR` where a request has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +79,11 @@ class ModelConfig:
 
 
 def _inputs(task: Task) -> list[str]:
-    first, second = _INPUTS.get(task.name, ("TEXT", "TEXT_PAIR"))
-    optional = "" if task.name in _INPUTS else ", optional: true"
+    first, second = PAIR_INPUTS.get(task.name, ("text", "text_pair"))
+    optional = "" if task.name in PAIR_INPUTS else ", optional: true"
     return [
-        f'name: "{first}", data_type: TYPE_STRING, dims: [ 1 ]',
-        f'name: "{second}", data_type: TYPE_STRING, dims: [ 1 ]{optional}',
+        f'name: "{first.upper()}", data_type: TYPE_STRING, dims: [ 1 ]',
+        f'name: "{second.upper()}", data_type: TYPE_STRING, dims: [ 1 ]{optional}',
     ]
 
 

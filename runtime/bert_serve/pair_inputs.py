@@ -1,0 +1,10 @@
+"""How servers of tensors name the two texts of tasks that need both."""
+
+__all__ = ["PAIR_INPUTS"]
+
+PAIR_INPUTS = {
+    "question-answering": ("question", "context"),
+    "next-sentence-prediction": ("text", "text_pair"),
+    "rerank": ("text", "text_pair"),
+}
+"""Input names by the task, which Triton has in capitals. All other tasks read `text`, and classifiers `text_pair` where a request has one."""
