@@ -18,6 +18,7 @@ from bert_runtime.batching import length_sorted_batches
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Example, Outputs, Task
 from bert_runtime.tokenization import TextTokenizer, pad
+from bert_runtime.tokenization.shared_pairs import encode_pairs
 
 __all__ = [
     "DistributedBatchSampler",
@@ -59,7 +60,13 @@ class ExampleDataset(Dataset[int]):
     """
 
     def __init__(
-        self, task: Task, examples: Sequence[Example], tokenizer: TextTokenizer, objective: Objective | None = None
+        self,
+        task: Task,
+        examples: Sequence[Example],
+        tokenizer: TextTokenizer,
+        objective: Objective | None = None,
+        *,
+        evaluated: bool = False,
     ) -> None:
         """Tokenize the examples and build their targets.
 
@@ -68,13 +75,17 @@ class ExampleDataset(Dataset[int]):
             examples: Inputs and labels.
             tokenizer: Splits each text into windows.
             objective: Builds the targets; by default the objective of the task.
+            evaluated: Read long documents of pairs in windows if the task does, as the runtime; a loss compares the
+                texts of an example, which are truncated and in one batch.
         """
         self.task = task
+        self._splits_pairs = evaluated and task.repeats_texts and task.splits_long_inputs
         self.objective = objective or build_objective(task)
         self.examples = examples
         self.tokenizer = tokenizer
         self.pad_token_id = tokenizer.pad_token_id
-        windows = tokenizer.encode(task.prefixed([text for example in examples for text in example.inputs]))
+        texts = task.prefixed([text for example in examples for text in example.inputs])
+        windows = encode_pairs(tokenizer, texts, windows=True) if self._splits_pairs else tokenizer.encode(texts)
         self.encodings: list[Encoding] = [window for text_windows in windows for window in text_windows]
         """All sequences: the windows of all texts, in the order of the file."""
         self._num_windows = [len(text_windows) for text_windows in windows]
@@ -91,12 +102,12 @@ class ExampleDataset(Dataset[int]):
         counts, first = iter(self._num_windows), 0
         for index, example in enumerate(self.examples):
             sizes = [next(counts) for _ in example.inputs]
-            are_compared = len(sizes) > 1  # several texts, each of which has one window
-            windows = [(first + i,) for i in range(sizes[0])]
-            example_items = [tuple(range(first, first + sum(sizes)))] if are_compared else windows
+            sequences = range(first, first + sum(sizes))
+            are_compared = len(sizes) > 1 and not self._splits_pairs  # several texts, each of which has one window
+            example_items = [tuple(sequences)] if are_compared else [(sequence,) for sequence in sequences]
             items.extend(example_items)
             example_indices.extend([index] * len(example_items))
-            first += sum(sizes)
+            first = sequences.stop
         return items, example_indices
 
     def __len__(self) -> int:

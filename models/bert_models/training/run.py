@@ -196,7 +196,7 @@ def _load_run(
     report_progress(f"tokenizing {len(rows.train)} training and {len(dev_records)} dev examples")
     task, tokenizer = setup.task, setup.source.text_tokenizer(settings.max_tokens, setup.task.windows)
     train_set = ExampleDataset(task, setup.examples(task, tokenizer, rows.train), tokenizer, setup.objective)
-    dev_set = ExampleDataset(task, _dev_examples(task, tokenizer, dev_records, files), tokenizer)
+    dev_set = ExampleDataset(task, _dev_examples(task, tokenizer, dev_records, files), tokenizer, evaluated=True)
     pl.seed_everything(settings.seed, verbose=False)
     model = setup.build()
     model.encoder.checkpointing = settings.gradient_checkpointing

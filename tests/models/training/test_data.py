@@ -1,5 +1,6 @@
 """Items, batches and samplers of a labelled file."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from bert_models.training.data import ExampleDataset, LengthGroupedSampler, dev_
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.tasks import (
+    Reranking,
     TextClassification,
     stack_single_window,
 )
@@ -48,6 +50,23 @@ def test_outputs_are_in_file_order_regardless_of_batches(examples: ExampleDatase
     expected = [[i, encoding.ids[1]] for i, encoding in enumerate(examples.encodings)]
     assert stack_single_window(found).tolist() == expected
     assert [output.input for output in found] == [example.inputs[0] for example in examples.examples]
+
+
+def test_long_documents_are_evaluated_in_windows_and_trained_on_truncated(classifier_checkpoint: Path) -> None:
+    """The first document is found by its end, which only its last window has."""
+    task, tokenizer = Reranking(), open_checkpoint(classifier_checkpoint).text_tokenizer(16)
+    row = {"query": "where is it", "documents": ["the film " * 20 + "bank", "good"], "scores": [1, 0]}
+    given = [task.example(Record(row, Path("x.jsonl"), 1))]
+    assert ExampleDataset(task, given, tokenizer).items == [(0, 1)]
+    truncating = replace(task, long_documents="truncate")
+    assert ExampleDataset(truncating, given, tokenizer, evaluated=True).items == [(0, 1)]
+    dev, (bank,) = ExampleDataset(task, given, tokenizer, evaluated=True), tokenizer.token_ids("bank")
+    assert all(len(encoding) <= 16 for encoding in dev.encodings)
+    arrays: dict[int, FloatArray] = {}
+    for batch in dev_loader(dev):
+        arrays |= dev.split(batch, (batch.input_ids == bank).any(dim=1, keepdim=True).float())
+    assert len(arrays) == len(dev) == len(dev.encodings) > 4
+    assert task.score(dev.outputs(arrays), given)["ndcg_at_10"] == 1
 
 
 def test_order_depends_on_seed_and_epoch_only(examples: ExampleDataset) -> None:
