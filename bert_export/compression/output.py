@@ -11,6 +11,8 @@ from bert_export.compression.gate import Choice
 from bert_export.compression.preparation import SearchRequest
 from bert_export.compression_summary import COMPRESSION_KEY, describe_compression
 from bert_export.errors import ExportError
+from bert_export.model_card import model_card
+from bert_export.source_card import read_source_card
 from bert_models import Checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME
@@ -54,19 +56,26 @@ def compression_record(
     }
 
 
-def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any]) -> None:
-    """Copy an exported bundle, add the record to its manifest and its card, and verify it.
+def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any], source: Checkpoint, command: str) -> None:
+    """Copy an exported bundle, add the record to its manifest, write a card of its own, and verify it.
+
+    Args:
+        bundle: The bundle in the folder of the search.
+        output: The bundle to write; the card names it.
+        record: What was done to the uncompressed model, see `compression_record`.
+        source: The uncompressed checkpoint, from which the card inherits.
+        command: The command that exports the bundle.
 
     Raises:
         ExportError: The copy fails its verification.
     """
     manifest = Manifest.read(bundle)
     manifest = replace(manifest, extra={**manifest.extra, COMPRESSION_KEY: dict(record)})
+    lines = "".join(f"- {line}\n" for line in describe_compression(record))
+    card = model_card(manifest, read_source_card(source), command, output.name)
     with atomic_replace_dir(output) as folder:
         shutil.copytree(bundle, folder, dirs_exist_ok=True)
         (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
-        lines = "".join(f"- {line}\n" for line in describe_compression(record))
-        with (folder / CARD_NAME).open("a", encoding="utf-8") as card:
-            card.write(f"\n## Compression\n\n{lines}")
+        (folder / CARD_NAME).write_text(f"{card}\n## Compression\n\n{lines}", encoding="utf-8")
         if failed := failed_checks(verify(folder)):
             raise ExportError(f"the compressed bundle fails its own verification: {'; '.join(failed)}")

@@ -28,6 +28,7 @@ from bert_export.compression.result import CompressionResult, pareto_rows
 from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
 from bert_export.compression.surgery import Surgeon
 from bert_export.errors import OutputExistsError
+from bert_export.model_card import export_command
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
@@ -231,13 +232,16 @@ def _finish(
     found = evaluator.measurements(choice.measured.trial)
     record = compression_record(request, evaluator, choice, found, source)
     bundle = request.output if choice.passed else request.folder / _BEST
-    write_bundle(request.folder / found["bundle"], bundle, record)
+    checkpoint = request.folder / found["checkpoint"]
+    given, max_tokens = evaluator.files.given, request.settings.max_tokens
+    command = export_command(checkpoint, bundle, None, None, calibrate=given, max_tokens=max_tokens)
+    write_bundle(request.folder / found["bundle"], bundle, record, source, command)
     rows = [_row(evaluator, item) for item in measured]
     return CompressionResult(
         passed=choice.passed,
         reason=choice.reason,
         bundle=bundle,
-        checkpoint=request.folder / found["checkpoint"],
+        checkpoint=checkpoint,
         task=check_task(source),
         record=record,
         measured=pareto_rows(rows),

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,9 @@ def test_a_search_from_end_to_end(
         assert run(*command).exit_code == 0
     assert f"1 of 2 layers ({layer})" in run("inspect", output).stdout
     assert f"1 of 2 layers ({layer})" in (tmp_path / "report.html").read_text()
-    assert "## Compression" in (output / "README.md").read_text()
+    card = (output / "README.md").read_text()
+    assert "## Compression" in card
+    assert re.search(r"^bert-export export \S+ small --calibrate \S+$", card, re.MULTILINE)
 
     monkeypatch.setattr(CandidateEvaluator, "_train", interrupt)  # everything is known: nothing is trained again
     shutil.rmtree(output)
