@@ -133,7 +133,7 @@ def measure_report(
         evaluate: Labelled file, see `bert_runtime.evaluation.evaluate`.
         columns: Column names by field of that file.
         options: Decoding options to evaluate with, see `Task.options`; by default the bundle's.
-        threads: Threads per operator, by default as `load` chooses them.
+        threads: Threads per operator of all variants, by default as `load` chooses them for the one that it runs.
         rounds: How often each length is timed, with the variants in turn.
         progress: Called with a line at the start of each stage, and within long ones.
 
@@ -148,7 +148,7 @@ def measure_report(
     progress("verifying the bundle")
     checks = _verified(path)
     plan = cpu_plan(manifest, tuned_plan(path), threads=threads)
-    models = _open_models(path, manifest, threads, options or {})
+    models = _open_models(path, manifest, plan.threads, options or {})
     evaluation = None
     if evaluate is not None:  # first, since it fails where the file does not fit
         evaluation = evaluate_variants(models, Path(evaluate), columns, progress)
@@ -190,8 +190,11 @@ def _verified(bundle: Path) -> tuple[Check, ...]:
     return checks
 
 
-def _open_models(bundle: Path, manifest: Manifest, threads: int | None, options: Mapping[str, Any]) -> dict[str, Model]:
-    """Open the CPU variants that this processor can run as `load` does, by title; FP32, if there, comes first."""
+def _open_models(bundle: Path, manifest: Manifest, threads: int, options: Mapping[str, Any]) -> dict[str, Model]:
+    """Open the CPU variants that this processor can run, by title; FP32, if there, comes first.
+
+    All have the same threads: a plan that `tune` measured is of one variant.
+    """
     variants = [variant for variant in manifest.variants_for("cpu") if can_run(variant)]
     return {
         variant.title: load(

@@ -11,6 +11,8 @@ from bert_export.report import Report, measure_report
 from bert_runtime import BundleError, DataError, InputError, evaluate, load, read_records
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.bundle.schema import to_plain
+from bert_runtime.model import Model
+from bert_runtime.plan import Plan
 
 
 def test_metrics_are_those_of_evaluate(classifier_report: Report, classifier_bundle: Path, labelled_file: Path) -> None:
@@ -69,6 +71,20 @@ def test_latencies_are_of_every_length_up_to_the_maximum(classifier_report: Repo
     assert latency.medians_ms.keys() == {"fp32", "int8"}
     assert all(len(medians) == 4 and min(medians) > 0 for medians in latency.medians_ms.values())
     assert (latency.threads, latency.rounds) == (1, 1)
+
+
+def test_all_variants_have_the_threads_of_a_tuned_one(classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[str, int | None] = {}
+
+    def open_variant(bundle: Path, **options: Any) -> Model:
+        threads[options["precision"]] = options["threads"]
+        return load(bundle, **{**options, "threads": 1})
+
+    plan = Plan(precision="int8", threads=3, inter_threads=1, max_batch_tokens=1024)
+    monkeypatch.setattr("bert_export.report.data.tuned_plan", lambda bundle: plan)
+    monkeypatch.setattr("bert_export.report.data.load", open_variant)
+    report = measure_report(classifier_bundle, rounds=1)
+    assert (report.latency.threads, threads) == (3, {"fp32": 3, "int8": 3})
 
 
 def test_records_are_those_of_the_manifest(classifier_report: Report, classifier_bundle: Path) -> None:
