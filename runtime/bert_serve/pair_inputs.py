@@ -7,4 +7,4 @@ PAIR_INPUTS = {
     "next-sentence-prediction": ("text", "text_pair"),
     "rerank": ("text", "text_pair"),
 }
-"""Input names by the task, which Triton has in capitals. All other tasks read `text`, and classifiers `text_pair` where a request has one."""
+"""Input names by the task; Triton's are in capitals. All other tasks read `text`, and a classifier also `text_pair`."""
