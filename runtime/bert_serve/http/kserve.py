@@ -20,7 +20,7 @@ from bert_runtime.errors import InputError
 from bert_runtime.tasks import Embedding, Result, SentenceEmbedding, Task
 from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
 from bert_serve.http.content_type import check_json_or_binary
-from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_response import JSONResponse, example_answer
 from bert_serve.http.kserve_tensors import (
     OutputTensor,
     RequestedOutput,
@@ -99,11 +99,6 @@ _REQUEST_BODY = {
 }
 
 
-def _example(value: Any) -> dict[int | str, dict[str, Any]]:
-    """Return the documentation of an answer."""
-    return {200: {"content": {"application/json": {"example": value}}}}
-
-
 def error_body(status: int, message: str) -> dict[str, Any]:
     """Return a failure as the protocol defines it."""
     return {"error": message}
@@ -112,14 +107,14 @@ def error_body(status: int, message: str) -> dict[str, Any]:
 @router.get(
     "/v2",
     summary="The server's name, version and extensions",
-    responses=_example({"name": "bert-export", "version": "0.1.0", "extensions": ["binary_tensor_data"]}),
+    responses=example_answer({"name": "bert-export", "version": "0.1.0", "extensions": ["binary_tensor_data"]}),
 )
 async def server_metadata() -> Response:
     """Describe the server."""
     return JSONResponse({"name": "bert-export", "version": __version__, "extensions": ["binary_tensor_data"]})
 
 
-@router.get("/v2/health/live", summary="Alive: the server answers", responses=_example({"live": True}))
+@router.get("/v2/health/live", summary="Alive: the server answers", responses=example_answer({"live": True}))
 async def server_live() -> Response:
     """Answer 200 while the server runs, also before its models are loaded."""
     return JSONResponse({"live": True})
@@ -128,7 +123,7 @@ async def server_live() -> Response:
 @router.get(
     "/v2/health/ready",
     summary="Ready: all models are loaded and have passed their self-tests",
-    responses=_example({"ready": True}),
+    responses=example_answer({"ready": True}),
 )
 async def server_ready(request: Request) -> Response:
     """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
@@ -152,7 +147,7 @@ async def _versioned(request: Request, name: str, version: str) -> ServedModel:
 def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) -> None:
     """Add the routes of a model, with or without its version."""
 
-    @router.get(prefix, summary="A model's inputs and outputs", responses=_example(_METADATA))
+    @router.get(prefix, summary="A model's inputs and outputs", responses=example_answer(_METADATA))
     async def model_metadata(served: Annotated[ServedModel, Depends(find)]) -> Response:
         """Describe a model."""
         return JSONResponse(_describe(served))
@@ -160,7 +155,7 @@ def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) 
     @router.get(
         f"{prefix}/ready",
         summary="Ready: the model is loaded and has passed its self-test",
-        responses=_example({"name": "minilm", "ready": True}),
+        responses=example_answer({"name": "minilm", "ready": True}),
     )
     async def model_ready(served: Annotated[ServedModel, Depends(find)]) -> Response:
         """Answer 200 once the model is loaded and has passed its self-test, 503 before."""
@@ -172,7 +167,7 @@ def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) 
         f"{prefix}/infer",
         summary="Answers for texts",
         openapi_extra={"requestBody": _REQUEST_BODY},
-        responses=_example(_ANSWER),
+        responses=example_answer(_ANSWER),
     )
     async def infer(served: Annotated[ServedModel, Depends(find)], request: Request) -> Response:
         """Return decoded answers, or embeddings.

@@ -28,7 +28,7 @@ from bert_runtime.tasks import (
     TextClassification,
 )
 from bert_serve.errors import EmptyRequestError
-from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_response import JSONResponse, example_answer
 from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, check_truncation_side, choose_model
 from bert_serve.http.tei_info import describe_model
@@ -71,16 +71,11 @@ def error_body(status: int, message: str) -> dict[str, Any]:
     return {"error": message, "error_type": _ERROR_TYPES.get(status, "Validation" if status < 500 else "Backend")}
 
 
-def _example(value: Any) -> dict[int | str, dict[str, Any]]:
-    """Return the documentation of an answer."""
-    return {200: {"content": {"application/json": {"example": value}}}}
-
-
 @router.post(
     "/embed",
     summary="Embeddings of texts or token ids",
     response_model=list[list[float]],
-    responses=_example([[0.031, -0.046, 0.007]]),
+    responses=example_answer([[0.031, -0.046, 0.007]]),
 )
 async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -> Response:
     """Return a vector for each input, in order."""
@@ -101,7 +96,7 @@ async def embed(body: EmbedRequest, request: Request, name: _ModelName = None) -
     "/embed_all",
     summary="Vectors of all tokens of texts or token ids",
     response_model=list[list[list[float]]],
-    responses=_example([[[0.031, -0.046], [0.284, 0.113], [-0.025, 0.098]]]),
+    responses=example_answer([[[0.031, -0.046], [0.284, 0.113], [-0.025, 0.098]]]),
 )
 async def embed_all(body: EmbedAllRequest, request: Request, name: _ModelName = None) -> Response:
     """Return for each input a vector for each of its tokens, special tokens included, from the layers of the bundle.
@@ -116,7 +111,7 @@ async def embed_all(body: EmbedAllRequest, request: Request, name: _ModelName = 
     "/embed_sparse",
     summary="Sparse vectors: weights of the vocabulary's tokens",
     response_model=list[list[SparseValue]],
-    responses=_example([[{"index": 2439, "value": 2.31}, {"index": 4003, "value": 2.42}]]),
+    responses=example_answer([[{"index": 2439, "value": 2.31}, {"index": 4003, "value": 2.42}]]),
 )
 async def embed_sparse(body: EmbedSparseRequest, request: Request, name: _ModelName = None) -> Response:
     """Return for each input the token ids that have a weight, in ascending order, with their weights."""
@@ -138,7 +133,7 @@ def _sparse_values(weights: list[FloatArray]) -> list[list[dict[str, Any]]]:
     "/similarity",
     summary="Cosine similarities of a sentence with others",
     response_model=list[float],
-    responses=_example([0.82, 0.07]),
+    responses=example_answer([0.82, 0.07]),
 )
 async def similarity(body: SimilarityRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the cosine similarity of the source sentence with each other one, in order."""
@@ -156,7 +151,7 @@ async def similarity(body: SimilarityRequest, request: Request, name: _ModelName
     "/predict",
     summary="Labels of texts or pairs of texts, best first",
     response_model=list[Prediction] | list[list[Prediction]],
-    responses=_example([[{"label": "lost_card", "score": 0.97}, {"label": "greeting", "score": 0.03}]]),
+    responses=example_answer([[{"label": "lost_card", "score": 0.97}, {"label": "greeting", "score": 0.03}]]),
 )
 async def predict(body: PredictRequest, request: Request, name: _ModelName = None) -> Response:
     """Return all labels with their scores, best first: a list for one input, a list of lists for a batch.
@@ -206,7 +201,7 @@ def _predictions(result: Result, raw_scores: bool) -> list[dict[str, Any]]:
     summary="Texts in the order of their relevance to a query",
     response_model=list[Rank],
     response_model_exclude_none=True,
-    responses=_example([{"index": 1, "score": 0.97}, {"index": 0, "score": 0.02}]),
+    responses=example_answer([{"index": 1, "score": 0.97}, {"index": 0, "score": 0.02}]),
 )
 async def rerank(body: TEIRerankRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the texts' numbers with their scores, best first, from a model that gives one score for a pair.
@@ -227,7 +222,7 @@ async def rerank(body: TEIRerankRequest, request: Request, name: _ModelName = No
     "/tokenize",
     summary="All tokens of texts, with their places",
     response_model=list[list[TokenizedToken]],
-    responses=_example([[{"id": 7592, "text": "hello", "special": False, "start": 0, "stop": 5}]]),
+    responses=example_answer([[{"id": 7592, "text": "hello", "special": False, "start": 0, "stop": 5}]]),
 )
 async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the tokens of each text, also those beyond the model's maximum. Places count UTF-8 bytes."""
@@ -244,7 +239,7 @@ async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = N
 
 
 @router.post(
-    "/decode", summary="The texts of token ids", response_model=list[str], responses=_example(["i lost my card"])
+    "/decode", summary="The texts of token ids", response_model=list[str], responses=example_answer(["i lost my card"])
 )
 async def decode(body: DecodeRequest, request: Request, name: _ModelName = None) -> Response:
     """Return the text of each list of token ids."""
@@ -261,7 +256,7 @@ async def decode(body: DecodeRequest, request: Request, name: _ModelName = None)
     "/info",
     summary="The model and its limits",
     response_model=dict[str, Any],
-    responses=_example(
+    responses=example_answer(
         {"model_id": "minilm", "model_type": {"embedding": {"pooling": "mean"}}, "max_input_length": 256}
     ),
 )
