@@ -9,13 +9,13 @@ from tokenizers import Encoding, Tokenizer
 from bert_models.errors import TrainingError
 from bert_models.tokenizer_files.special_tokens import find_special_token
 from bert_runtime.numerics import IntArray
+from bert_runtime.tokenization import UNKNOWN_TOKENS
 
 __all__ = ["PretrainingVocabulary", "SequenceTemplate", "plain_tokenizer"]
 
 
 _MASK_TOKENS = ("[MASK]", "<mask>")
 _PAD_TOKENS = ("[PAD]", "<pad>")
-_UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 _PROBES = ("a", "A", "1", ".")
 """Texts of which every vocabulary has at least one."""
 
@@ -73,7 +73,7 @@ class PretrainingVocabulary:
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
         # Not every tokenizer file declares all of its special tokens as special.
-        known = (tokenizer.token_to_id(name) for name in (*_MASK_TOKENS, *_PAD_TOKENS, *_UNKNOWN_TOKENS))
+        known = (tokenizer.token_to_id(name) for name in (*_MASK_TOKENS, *_PAD_TOKENS, *UNKNOWN_TOKENS))
         template = _read_template(tokenizer)
         framing = (*template.prefix, *template.middle, *template.suffix)
         special |= {number for number in (*known, *framing) if number is not None}

@@ -2,6 +2,6 @@
 
 from bert_runtime.tokenization.all_tokens import Token
 from bert_runtime.tokenization.batch import Batch, check_batch, check_ids, pad
-from bert_runtime.tokenization.text_tokenizer import TextTokenizer
+from bert_runtime.tokenization.text_tokenizer import UNKNOWN_TOKENS, TextTokenizer
 
-__all__ = ["Batch", "TextTokenizer", "Token", "check_batch", "check_ids", "pad"]
+__all__ = ["UNKNOWN_TOKENS", "Batch", "TextTokenizer", "Token", "check_batch", "check_ids", "pad"]

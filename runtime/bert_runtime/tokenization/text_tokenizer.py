@@ -21,7 +21,7 @@ from bert_runtime.tokenization.tokenizer_errors import (
 )
 from bert_runtime.tokenization.word_memory import TextIds, WordMemory
 
-__all__ = ["MAX_WINDOWED_CHARACTERS", "TextTokenizer"]
+__all__ = ["MAX_WINDOWED_CHARACTERS", "UNKNOWN_TOKENS", "TextTokenizer"]
 
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
@@ -30,7 +30,7 @@ tokens. Texts of other tasks are truncated and may be longer. A judgement."""
 _CHARACTERS_PER_TOKEN = 8
 """Texts with more of them than this for each token that they may have are left to the library, which truncates."""
 
-_UNKNOWN = ("[UNK]", "<unk>")
+UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """Unknown tokens of the vocabularies of this family."""
 
 
@@ -152,7 +152,7 @@ class TextTokenizer:
         known = self._tokenizer.token_to_id(word)
         if len(encoding) != 1 and known is not None:
             return [known]
-        unknown = any(token in _UNKNOWN for token in encoding.tokens) and word not in _UNKNOWN
+        unknown = any(token in UNKNOWN_TOKENS for token in encoding.tokens) and word not in UNKNOWN_TOKENS
         return [] if unknown or not word.strip() else encoding.ids
 
     @cached_property

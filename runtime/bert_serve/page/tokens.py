@@ -7,10 +7,9 @@ from tokenizers import Encoding
 
 from bert_runtime import Model
 from bert_runtime.tasks import FillMask, Outputs
+from bert_runtime.tokenization import UNKNOWN_TOKENS
 
 __all__ = ["display_tokens", "spelling"]
-
-_UNKNOWN = ("[UNK]", "<unk>")
 
 
 def display_tokens(outputs: Outputs, model: Model) -> dict[str, Any]:
@@ -42,7 +41,7 @@ def _display(encoding: Encoding, index: int, outputs: Outputs, mask_id: int | No
     elif token_id == mask_id:
         kind = "mask"
     else:
-        kind = "unknown" if token in _UNKNOWN else "word"
+        kind = "unknown" if token in UNKNOWN_TOKENS else "word"
     return {"token": spelling(encoding, index, outputs), "id": token_id, "kind": kind, "text": sequence}
 
 
