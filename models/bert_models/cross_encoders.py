@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json, write_json
+from bert_models.files import read_optional_json, write_json
 from bert_models.sentence_transformers import (
+    SETTINGS_FILE,
     dense_config,
     is_sentence_transformers_folder,
     listed_modules,
@@ -32,8 +33,6 @@ __all__ = [
     "relevance_module_folders",
     "write_reranking",
 ]
-
-_CONFIG = "config_sentence_transformers.json"
 
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Identity": "identity"}
 """torch's activation classes, and our names."""
@@ -110,8 +109,8 @@ def read_reranking(folder: Path, values: Mapping[str, Any], params: Mapping[str,
         settings |= _modular_head(folder)
     if prompt := _settings(folder).get("default_prompt_name"):
         raise CheckpointError(
-            f"{folder / _CONFIG}: expected no default_prompt_name, found {prompt!r:.80}: prompts of rerankers are not "
-            "supported; set it to null, and put the prompt in front of each query"
+            f"{folder / SETTINGS_FILE}: expected no default_prompt_name, found {prompt!r:.80}: prompts of rerankers "
+            "are not supported; set it to null, and put the prompt in front of each query"
         )
     try:
         return Reranking(**{**settings, **{name: params[name] for name in ("long_documents",) if name in params}})
@@ -136,8 +135,7 @@ def _section(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    path = folder / _CONFIG
-    return read_json(path) if path.is_file() else {}
+    return read_optional_json(folder / SETTINGS_FILE)
 
 
 def _is_modular(folder: Path) -> bool:
@@ -147,7 +145,7 @@ def _is_modular(folder: Path) -> bool:
 
 def _activation(folder: Path, values: Mapping[str, Any]) -> str:
     """Return our name of the activation; by default a sigmoid, as in sentence-transformers for one label."""
-    where, found = folder / _CONFIG, _settings(folder).get("activation_fn")
+    where, found = folder / SETTINGS_FILE, _settings(folder).get("activation_fn")
     if found is None:
         where = folder / "config.json"
         found = _section(values).get("activation_fn") or values.get("sbert_ce_default_activation_function")
@@ -209,5 +207,5 @@ def write_reranking(folder: Path, task: Reranking, hidden_size: int) -> dict[str
     write_modules(folder, ((_TYPES[kind], settings) for kind, settings in modules))
     write_json(folder / "sentence_bert_config.json", {"transformer_task": "feature-extraction", **_FEATURES})
     values = {"model_type": "CrossEncoder", "activation_fn": _PATHS[task.activation]}
-    write_json(folder / _CONFIG, {**values, "prompts": {}, "default_prompt_name": None})
+    write_json(folder / SETTINGS_FILE, {**values, "prompts": {}, "default_prompt_name": None})
     return {}

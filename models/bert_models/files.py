@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 
 from bert_models.errors import CheckpointError
 
-__all__ = ["finite_json", "is_file_name", "read_json", "write_json"]
+__all__ = ["finite_json", "is_file_name", "read_json", "read_optional_json", "write_json"]
 
 _MAX_JSON_BYTES = 2**25
 """Parsed JSON takes up to 25 times its size in memory. The largest of published checkpoints, the added tokens of a
@@ -40,6 +40,11 @@ def read_json(path: Path, kind: type[Any] = dict) -> Any:
     if not isinstance(value, kind):
         raise CheckpointError(f"{path}: expected a JSON {kind.__name__}, found {type(value).__name__}")
     return value
+
+
+def read_optional_json(path: Path) -> dict[str, Any]:
+    """Read the JSON object in `path` as `read_json` does; it is empty if there is no such file."""
+    return read_json(path) if path.is_file() else {}
 
 
 def is_file_name(name: object) -> TypeGuard[str]:

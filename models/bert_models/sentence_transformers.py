@@ -14,10 +14,11 @@ from typing import Any
 
 from bert_models.config import MAX_SIZE
 from bert_models.errors import CheckpointError
-from bert_models.files import is_file_name, read_json, write_json
+from bert_models.files import is_file_name, read_json, read_optional_json, write_json
 from bert_runtime.tasks import SentenceEmbedding
 
 __all__ = [
+    "SETTINGS_FILE",
     "dense_config",
     "is_sentence_transformers_folder",
     "listed_modules",
@@ -32,7 +33,8 @@ __all__ = [
     "write_sentence_embedding",
 ]
 
-_PROMPTS_FILE = "config_sentence_transformers.json"
+SETTINGS_FILE = "config_sentence_transformers.json"
+"""File of the settings of a whole pipeline, such as its prompts."""
 
 _POOLING_KEYS = {
     "pooling_mode_cls_token": "cls",
@@ -65,7 +67,7 @@ def is_sentence_transformers_folder(folder: Path) -> bool:
 def read_max_tokens(folder: Path) -> int | None:
     """Return `max_seq_length` in tokens, or `None` if it is not set; raise `CheckpointError` if it is invalid."""
     path = folder / "sentence_bert_config.json"
-    settings = read_json(path) if path.is_file() else {}
+    settings = read_optional_json(path)
     if settings.get("do_lower_case"):
         raise CheckpointError(f"{path}: do_lower_case is not supported; set it in tokenizer_config.json instead")
     value = settings.get("max_seq_length")
@@ -95,7 +97,7 @@ def read_sentence_embedding(folder: Path, hidden_size: int) -> SentenceEmbedding
     dense = [read_dense(path / "config.json") for path in _folders(folder, "Dense")]
     pooling = _folders(folder, "Pooling")[0] / "config.json"
     return _with_prompts(
-        folder / _PROMPTS_FILE,
+        folder / SETTINGS_FILE,
         include_prompt=read_json(pooling).get("include_prompt", True) is not False,
         dimensions=dense[-1][0] if dense else hidden_size,
         pooling=read_pooling(pooling),
@@ -111,7 +113,7 @@ def _with_prompts(path: Path, **settings: Any) -> SentenceEmbedding:
     Raises:
         CheckpointError: the prompts are malformed, or the default one cannot be used.
     """
-    values: dict[str, Any] = read_json(path) if path.is_file() else {}
+    values = read_optional_json(path)
     prompts = values.get("prompts") or {}
     if not isinstance(prompts, dict):
         raise CheckpointError(f"{path}: expected prompts to be an object of texts, found {prompts!r:.80}")
@@ -237,7 +239,7 @@ def write_sentence_embedding(folder: Path, task: SentenceEmbedding, hidden_size:
     write_modules(folder, ((f"sentence_transformers.models.{kind}", settings) for kind, settings in modules))
     if task.prompts or task.similarity != "cosine":
         prompts = {"prompts": dict(task.prompts), "default_prompt_name": task.prompt_name}
-        write_json(folder / _PROMPTS_FILE, {**prompts, "similarity_fn_name": task.similarity})
+        write_json(folder / SETTINGS_FILE, {**prompts, "similarity_fn_name": task.similarity})
 
 
 def write_modules(folder: Path, modules: Iterable[tuple[str, Mapping[str, Any]]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer
 
 from bert_models.errors import CheckpointError
-from bert_models.files import read_json
+from bert_models.files import read_optional_json
 from bert_models.tokenizer_files.special_tokens import special_token
 
 __all__ = ["TokenizerSettings", "read_model_max_length", "read_truncation_side"]
@@ -24,7 +24,7 @@ def read_model_max_length(folder: Path) -> float | None:
         CheckpointError: it is no positive number.
     """
     path = folder / "tokenizer_config.json"
-    limit = _read_if_present(path).get("model_max_length")
+    limit = read_optional_json(path).get("model_max_length")
     if limit is None or (isinstance(limit, int | float) and not isinstance(limit, bool) and limit >= 1):
         return limit
     raise CheckpointError(f"{path}: expected a positive model_max_length, found {limit!r:.80}")
@@ -37,7 +37,7 @@ def read_truncation_side(folder: Path) -> str | None:
         CheckpointError: it is something else.
     """
     path = folder / "tokenizer_config.json"
-    side = _read_if_present(path).get("truncation_side")
+    side = read_optional_json(path).get("truncation_side")
     if side in (None, "left", "right"):
         return side
     raise CheckpointError(f"{path}: expected a truncation_side of left or right, found {side!r}")
@@ -58,16 +58,16 @@ class TokenizerSettings:
     @classmethod
     def read(cls, folder: Path) -> "TokenizerSettings":
         """Read the files that exist in `folder`; raise `CheckpointError` if one is damaged."""
-        config = _read_if_present(folder / "tokenizer_config.json")
-        special_map = _read_if_present(folder / "special_tokens_map.json")
-        config.setdefault("tokenizer_class", _read_if_present(folder / "config.json").get("tokenizer_class"))
+        config = read_optional_json(folder / "tokenizer_config.json")
+        special_map = read_optional_json(folder / "special_tokens_map.json")
+        config.setdefault("tokenizer_class", read_optional_json(folder / "config.json").get("tokenizer_class"))
         if "added_tokens_decoder" in config:  # transformers >= 4.34 keeps everything in one file
             values, tokens = {**special_map, **config}, config["added_tokens_decoder"]
         else:
             values, tokens = {**config, **special_map}, {}
             special = {_content(token) for key, token in values.items() if key.endswith("_token")}
             special |= {_content(token) for token in _extra(values, folder)}
-            for content, token_id in _read_if_present(folder / "added_tokens.json").items():
+            for content, token_id in read_optional_json(folder / "added_tokens.json").items():
                 is_special = content in special
                 tokens[str(token_id)] = {"content": content, "special": is_special, "normalized": not is_special}
         try:
@@ -152,10 +152,6 @@ class TokenizerSettings:
                 "set those of its vocabulary in special_tokens_map.json"
             )
         return [(content, token_id) for content, token_id in found if token_id is not None]
-
-
-def _read_if_present(path: Path) -> dict[str, Any]:
-    return read_json(path) if path.is_file() else {}
 
 
 def _content(token: Any) -> str | None:
