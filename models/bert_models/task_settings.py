@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import CheckpointError
-from bert_models.tokenizer_files.special_tokens import find_special_token
+from bert_models.tokenizer_files.special_tokens import MASK_TOKENS, find_special_token
 from bert_runtime.errors import BundleError
 from bert_runtime.tasks import (
     TASKS,
@@ -47,9 +47,6 @@ _LABELLED = (TextClassification.name, TokenClassification.name)
 
 _RELEVANCE_LABEL = "LABEL_0"
 """Name of a reranker's only label, as transformers calls it."""
-
-_MASK_TOKENS = ("[MASK]", "<mask>")
-"""Mask tokens of the supported vocabularies."""
 
 
 def default_labels(config_json: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,9 +125,9 @@ def read_mask_token(tokenizer: Tokenizer, where: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the vocabulary has no mask token. `where` names it in the message.
     """
-    if found := find_special_token(tokenizer, _MASK_TOKENS):
+    if found := find_special_token(tokenizer, MASK_TOKENS):
         return {"mask_token": found[0], "mask_token_id": found[1]}
-    raise CheckpointError(f"{where}: the vocabulary has neither of the mask tokens {', '.join(_MASK_TOKENS)}")
+    raise CheckpointError(f"{where}: the vocabulary has neither of the mask tokens {', '.join(MASK_TOKENS)}")
 
 
 def read_labels(values: Mapping[str, Any]) -> list[str] | None:

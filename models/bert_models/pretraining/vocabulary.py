@@ -7,14 +7,12 @@ import numpy as np
 from tokenizers import Encoding, Tokenizer
 
 from bert_models.errors import TrainingError
-from bert_models.tokenizer_files.special_tokens import find_special_token
+from bert_models.tokenizer_files.special_tokens import MASK_TOKENS, find_special_token
 from bert_runtime.numerics import IntArray
 from bert_runtime.tokenization import UNKNOWN_TOKENS
 
 __all__ = ["PretrainingVocabulary", "SequenceTemplate", "plain_tokenizer"]
 
-
-_MASK_TOKENS = ("[MASK]", "<mask>")
 _PAD_TOKENS = ("[PAD]", "<pad>")
 _PROBES = ("a", "A", "1", ".")
 """Texts of which every vocabulary has at least one."""
@@ -69,11 +67,11 @@ class PretrainingVocabulary:
         Raises:
             TrainingError: The tokenizer has no mask or padding token, or does not frame pairs as BERT does.
         """
-        mask_id, pad_id = _find_id(tokenizer, "mask", _MASK_TOKENS), _find_id(tokenizer, "padding", _PAD_TOKENS)
+        mask_id, pad_id = _find_id(tokenizer, "mask", MASK_TOKENS), _find_id(tokenizer, "padding", _PAD_TOKENS)
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
         # Not every tokenizer file declares all of its special tokens as special.
-        known = (tokenizer.token_to_id(name) for name in (*_MASK_TOKENS, *_PAD_TOKENS, *UNKNOWN_TOKENS))
+        known = (tokenizer.token_to_id(name) for name in (*MASK_TOKENS, *_PAD_TOKENS, *UNKNOWN_TOKENS))
         template = _read_template(tokenizer)
         framing = (*template.prefix, *template.middle, *template.suffix)
         special |= {number for number in (*known, *framing) if number is not None}

@@ -8,11 +8,16 @@ __all__ = [
     "ALBERT_SPECIAL_TOKENS",
     "BERT_SPECIAL_TOKENS",
     "DEBERTA_SPECIAL_TOKENS",
+    "MASK_TOKENS",
     "MPNET_SPECIAL_TOKENS",
     "ROBERTA_SPECIAL_TOKENS",
     "find_special_token",
     "special_token",
 ]
+
+
+MASK_TOKENS = ("[MASK]", "<mask>")
+"""Mask tokens of the supported vocabularies."""
 
 
 def special_token(content: str, *, lstrip: bool = False) -> AddedToken:
