@@ -47,8 +47,6 @@ class BatchSettings:
     """Maximum tokens of a sequence, special tokens included."""
     batch_size: int = 32
     """Sequences per batch and rank."""
-    cross_documents: bool = True
-    """Whether a sequence of `mlm` may continue with the next document. Those of `rtd` never do."""
     masking: MaskingSettings = field(default_factory=MaskingSettings)
     """Masking probabilities."""
     static_masking: bool = False
@@ -150,7 +148,7 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
             return pack_sentence_order(self.cache, self.documents, pair_tokens, settings.seed, epoch)
         return pack_sentences(
             self.cache, self.documents, settings.max_tokens - template.num_special, settings.seed, epoch,
-            cross_documents=settings.cross_documents and settings.objective == "mlm",
+            cross_documents=settings.objective != "rtd",
         )  # fmt: skip
 
     @property
@@ -207,17 +205,14 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         return sequence, types, np.concatenate(starts).astype(np.int64)
 
 
-def batch_loader(
-    batches: PretrainingBatches, indices: Sequence[int] | None = None, workers: int = 0
-) -> "DataLoader[PretrainingBatch]":
+def batch_loader(batches: PretrainingBatches, indices: Sequence[int] | None = None) -> "DataLoader[PretrainingBatch]":
     """Return a loader of batches. It needs a new iterator after every `set_epoch`.
 
     Args:
         batches: The batches.
         indices: Which of them to load; by default all in order.
-        workers: Processes that build batches ahead; 0 builds them in this process.
     """
-    return DataLoader(batches, batch_size=None, sampler=indices, num_workers=workers)
+    return DataLoader(batches, batch_size=None, sampler=indices)
 
 
 def _pad(sequences: list[IntArray], value: int) -> IntArray:
