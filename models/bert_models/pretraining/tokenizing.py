@@ -44,13 +44,12 @@ def tokenize_corpus(
     Raises:
         DataError: The corpus cannot be read or has no token, or the cache is damaged.
     """
-    plain = plain_tokenizer(tokenizer)
-    key = cache_key(corpus, plain)
+    key = cache_key(corpus, tokenizer)
     cache_folder = Path(folder) / key
     if cache_folder.is_dir():
         return TokenCache(cache_folder)
     with atomic_replace_dir(cache_folder) as building, ExitStack() as files:
-        writer = _Writer(building, key, plain, files)
+        writer = _Writer(building, key, plain_tokenizer(tokenizer), files)
         for chunk in _chunks(corpus.sentences()):
             writer.write(chunk)
             progress(writer.num_tokens)
