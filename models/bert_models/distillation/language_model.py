@@ -23,6 +23,7 @@ from bert_models.pretraining.run import pretrain
 from bert_models.pretraining.settings import PretrainSettings
 from bert_models.saving import save_model
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
+from bert_models.training.distributed.process_group import no_progress
 from bert_runtime.tasks import FillMask
 
 __all__ = ["DistilledLanguageModel", "distill_language_model"]
@@ -121,7 +122,7 @@ def distill_language_model(
     placement: Placement = DEFAULT_PLACEMENT,
     resume: bool = False,
     force: bool = False,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = no_progress,
 ) -> dict[str, Any]:
     """Distil a masked language model on raw text.
 

@@ -29,7 +29,7 @@ from bert_models.training.data import ExampleDataset
 from bert_models.training.data_files import DataFiles
 from bert_models.training.dev_split import LabelReader
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
-from bert_models.training.distributed.process_group import ProcessGroup
+from bert_models.training.distributed.process_group import ProcessGroup, no_progress
 from bert_models.training.infer_task import task_label_reader
 from bert_models.training.objective import Objective, Target
 from bert_models.training.objectives import word_target
@@ -61,7 +61,7 @@ def distill(
     teacher_outputs: Path | None = None,
     compute_outputs: ComputeOutputs | None = None,
     hidden_states: HiddenStates | None = None,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: Callable[[str], None] = no_progress,
 ) -> dict[str, Any]:
     """Distil a fine-tuned teacher into a student with the same task and labels.
 
