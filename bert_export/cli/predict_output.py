@@ -17,8 +17,18 @@ Answer = Result | InputFailure
 
 
 def json_line(answer: Answer) -> str:
-    """Return an answer as one line of JSON."""
-    return encodable(json.dumps(answer.to_dict(), ensure_ascii=False))
+    """Return an answer as one line of JSON.
+
+    Raises:
+        DataError: A number is not finite, which JSON cannot say.
+    """
+    try:
+        return encodable(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise DataError(
+            "expected finite numbers, which JSON can hold, found NaN or infinity in the model's output; see what "
+            "`bert-export verify` says of the bundle"
+        ) from None
 
 
 def text_line(value: TextInput | DataError, answer: Answer) -> str:
