@@ -83,7 +83,8 @@ def build_cascade(
     Raises:
         BundleError: A bundle cannot be read, or the two do not classify into the same labels.
         DataError: A row does not fit, or there are too few.
-        ExportError: `output` exists already, is or holds one of the bundles, or is in one.
+        ExportError: `output` exists already, is or holds one of the bundles, or is in one; or the large model's metric
+            is not above 0.
     """
     _check_output(output, (small, large), force=force)
     folds = split_folds(records, seed)
@@ -169,6 +170,11 @@ def _judge(
     chosen, is_allowed = rows.choose(max_drop)
     progress(f"judging the choice by {NUM_FOLDS} folds")
     judged = rows.judge(max_drop, seed)
+    if not judged["reference"] > 0:  # a loss in percent would mean nothing
+        raise ExportError(
+            f"{records[0].path}: expected a large model whose {judged['metric']} is above 0, found "
+            f"{judged['reference']:.4f} on {len(records)} rows; give rows of its task, or fine-tune it first"
+        )
     manifest = CascadeManifest(
         threshold=chosen.value, parts=parts, metric=large.task.metric, max_drop_percent=max_drop,
         chosen_on={"rows": len(records), **chosen._asdict()}, judged_on=judged, calibration=calibration,

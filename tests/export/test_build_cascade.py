@@ -1,15 +1,19 @@
 """What `build_cascade` says of its outcome."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from bert_export.cascade import build_cascade
+from bert_export.errors import ExportError
 from bert_runtime import load
 from bert_runtime.bundle_calibration import calibrate_scores
 from bert_runtime.records import Record
+
+from ..conftest import LABELS
 
 
 def rows_of(bundle: Path, folder: Path) -> list[Record]:
@@ -47,3 +51,14 @@ def test_a_cascade_that_saves_no_time_is_pointed_out(
     )
     assert found.passed, found.reason
     assert any(line.startswith("warning: the cascade saves no time") for line in said) == is_warned
+
+
+def test_a_large_model_without_a_right_answer_is_refused(classifier_bundle: Path, tmp_path: Path) -> None:
+    """Of nothing, no percentage can be lost."""
+    other = dict(zip(LABELS, [*LABELS[1:], LABELS[0]], strict=True))
+    rows = [
+        replace(row, fields={**row.fields, "label": other[row.label()]}) for row in rows_of(classifier_bundle, tmp_path)
+    ]
+    with pytest.raises(ExportError, match=r"a large model whose accuracy is above 0, found 0\.0000"):
+        build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1)
+    assert not (tmp_path / "both").exists()
