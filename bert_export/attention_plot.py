@@ -102,7 +102,7 @@ def check_plot(path: Path) -> None:
     """Check that a picture can be written to `path`.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf.
+        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     check_figure_path(path, "plot", "drawing attention")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from bert_runtime.bundle.atomic_files import atomic_path
+from bert_runtime.bundle.atomic_files import atomic_path, output_problem
 from bert_runtime.errors import DataError, InputError, MissingExtraError
 
 __all__ = ["check_figure_path", "write_figure"]
@@ -13,7 +13,7 @@ _SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "picture") -> None:
-    """Check that a figure can be drawn, and that the name of its file says in which format.
+    """Check, before anything is computed, that a figure can be drawn, where to, and in which format.
 
     Args:
         path: The file.
@@ -22,11 +22,13 @@ def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "pict
         kind: What the figure is called.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf.
+        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix not in _SUFFIXES:
         raise InputError(f"{path}: expected a {kind} that ends in {', '.join(_SUFFIXES)}")
+    if problem := output_problem(path):
+        raise InputError(problem)
     if find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra, purpose)
 

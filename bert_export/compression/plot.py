@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from bert_export.figure_files import check_figure_path, write_figure
-from bert_runtime.errors import InputError
 
 __all__ = ["check_plot", "plot_candidates"]
 
@@ -16,12 +15,10 @@ def check_plot(path: Path) -> None:
     """Check that a picture can be written to `path`.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf, or there is no such folder.
+        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     check_figure_path(path, "plot", "drawing candidates")
-    if not path.parent.is_dir():
-        raise InputError(f"{path}: expected an existing folder to draw to, found no folder {path.parent}")
 
 
 def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

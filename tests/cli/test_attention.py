@@ -57,7 +57,10 @@ def test_truncation_is_named(run: Run, attention_bundle: Path) -> None:
         (["--head", 4], "expected a head of 0 to 3, found 4"),
         (["--max-tokens", 65], "max_tokens must lie in 1 to 64, found 65"),
         (["--plot", "a.gif"], "a.gif: expected a picture that ends in .png, .svg, .pdf"),
-        (["--plot", "absent/a.png"], "absent/a.png: cannot be written: No such file or directory"),
+        (
+            ["--plot", "absent/a.png", "--layer", 9],
+            "absent/a.png: expected a folder absent to write into, found none; make it first",
+        ),
     ],
 )
 def test_errors(

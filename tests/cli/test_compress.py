@@ -230,7 +230,7 @@ def test_a_search_that_fails_after_its_first_bundle_keeps_that(
         (["--speedup", 2, "--lr", 0], 1, "lr must be positive, found 0.0"),
         (["--speedup", 2, "--batch-size", 0], 1, "batch_size must be at least 1, found 0"),
         (["--speedup", 2, "--plot", "p.gif"], 1, "expected a picture that ends in .png, .svg, .pdf"),
-        (["--speedup", 2, "--plot", "missing/p.png"], 1, "expected an existing folder to draw to"),
+        (["--speedup", 2, "--plot", "missing/p.png"], 1, "expected a folder missing to write into"),
         (["--speedup", 2, "--train", "missing.csv"], 1, "missing.csv"),
     ],
 )

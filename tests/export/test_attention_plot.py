@@ -140,7 +140,7 @@ def test_other_formats_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written_leaves_the_old_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"absent/a\.png: cannot be written: No such file"):
+    with pytest.raises(InputError, match=r"absent/a\.png: expected a folder .*absent to write into, found none"):
         plot_attention(attention(1, 1, WORDS), tmp_path / "absent" / "a.png")
     path = tmp_path / "a.png"
     path.write_bytes(b"before")
