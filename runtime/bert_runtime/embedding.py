@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_runtime.batching.batch_runner import check_max_batch_tokens
 from bert_runtime.batching.streaming import CHUNK_SIZE
+from bert_runtime.bundle.manifest import UNMASKED, Variant
 from bert_runtime.errors import InputError
 from bert_runtime.inputs import Column, SingleInput, check_column
 from bert_runtime.numerics import FloatArray
@@ -140,6 +141,7 @@ class TextEncoding(ABC):
 
     task: Task
     max_batch_tokens: int
+    variant: Variant | None
 
     @abstractmethod
     def _vectors(self, inputs: Sequence[SingleInput], first: int) -> FloatArray:
@@ -180,8 +182,10 @@ class TextEncoding(ABC):
             InputError: the task is not sentence-embedding, an option is out of range, or as in `__call__`.
         """
         model = copy(self)
-        model.max_batch_tokens = self.max_batch_tokens if max_batch_tokens is None else max_batch_tokens
-        check_max_batch_tokens(model.max_batch_tokens)
+        if max_batch_tokens is not None:
+            check_max_batch_tokens(max_batch_tokens)
+            if self.variant is None or self.variant.padding != UNMASKED:  # which reads each text alone
+                model.max_batch_tokens = max_batch_tokens
         options = {"dimensions": dimensions, "prompt_name": prompt_name, "prompt": prompt}
         shape = VectorShape.of(self.task, normalize, ranges, embedding_precision=precision, **options)
         model.task = shape.task

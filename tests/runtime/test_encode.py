@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,19 @@ def test_batches_of_another_size_give_the_same_vectors(model: Model) -> None:
     assert model.max_batch_tokens > 16
     with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
         model.encode(TEXTS, max_batch_tokens=0)
+
+
+def test_graphs_that_cannot_read_padding_read_each_text_alone(model: Model) -> None:
+    class Graph:
+        threads, device_name = 1, "made by hand"
+
+        def run(self, batch: Batch) -> np.ndarray:
+            assert batch.input_ids.shape[0] == 1
+            return np.ones((1, 3), dtype=np.float32)
+
+    variant: Any = SimpleNamespace(padding="unmasked")
+    unmasked = Model(SentenceEmbedding(dimensions=3), model.tokenizer, Graph(), max_batch_tokens=1, variant=variant)
+    assert unmasked.encode(["hello", "where is my card?"], max_batch_tokens=1024).shape == (2, 3)
 
 
 def test_fewer_dimensions_are_normalized_again(model: Model) -> None:
