@@ -169,11 +169,10 @@ class AttentionModel:
         self, value: TextInput, sequence_ids: Sequence[int | None], spans: Sequence[tuple[int, int]]
     ) -> tuple[tuple[int, int], ...]:
         """Return offsets in the texts as they were given, of which the tokenizer has read parts."""
-        read = self._tokenizer.shortened(value)
-        shifts = [
-            0 if whole is None or part is None or whole.startswith(part) else len(whole) - len(part)
-            for whole, part in zip(value, read, strict=True)
-        ]
+        shifts = [0, 0]
+        if self._tokenizer.truncation_side == "left":
+            read = self._tokenizer.shortened(value)
+            shifts = [len(whole or "") - len(part or "") for whole, part in zip(value, read, strict=True)]
         return tuple(
             (start, end) if sequence is None else (start + shifts[sequence], end + shifts[sequence])
             for sequence, (start, end) in zip(sequence_ids, spans, strict=True)

@@ -159,6 +159,9 @@ def test_offsets_are_those_of_the_text_where_its_start_is_dropped(attention_bund
     attention = load_attention(bundle, max_tokens=6, threads=1)(text)
     assert [text[start:end] for start, end in attention.offsets[1:-1]] == ["where", "is", "my", "card"]
     assert attention.offsets[-2] == (len(text) - 4, len(text))
+    text = "!" * 2000  # starts with the part that is read
+    attention = load_attention(bundle, max_tokens=6, threads=1)(text)
+    assert attention.offsets[-2] == (len(text) - 1, len(text))
 
 
 def test_byte_level_tokens_read_as_words(attention_bundle: Path, tmp_path: Path) -> None:
