@@ -208,10 +208,10 @@ class CrossEncoder:
         if isinstance(documents, str):
             raise InputError("expected a list of documents, found str; put one document into a list")
         pairs = [(query, document) for document in documents]
-        scores = self.predict(
-            pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, **others
-        ).tolist()
-        ranks = [{"corpus_id": index, "score": score} for index, score in enumerate(scores)]
+        scores = self.predict(pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, **others)
+        ranks: list[dict[str, Any]] = [
+            {"corpus_id": index, "score": float(score)} for index, score in enumerate(scores)
+        ]
         if return_documents:
             ranks = [rank | {"text": documents[rank["corpus_id"]]} for rank in ranks]
         return sorted(ranks, key=lambda rank: rank["score"], reverse=True)[:top_k]

@@ -75,6 +75,8 @@ def test_rank(one: Model) -> None:
     order = np.argsort(-scores, kind="stable").tolist()
     found = model.rank("card", documents, return_documents=True)
     assert found == [{"corpus_id": i, "score": float(scores[i]), "text": documents[i]} for i in order]
+    for option in ({"convert_to_numpy": False}, {"convert_to_tensor": True}):
+        assert model.rank("card", documents, return_documents=True, **option) == found
     assert model.rank("card", documents, top_k=2) == [{"corpus_id": i, "score": float(scores[i])} for i in order[:2]]
 
 
