@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 from bert_runtime.bundle.assets import check_assets
 from bert_runtime.bundle.graph_checks import check_graph
-from bert_runtime.bundle.manifest import MASKED, UNMASKED, Asset, Manifest, Variant
+from bert_runtime.bundle.manifest import MANIFEST_NAME, MASKED, UNMASKED, Asset, Manifest, Variant
 from bert_runtime.bundle.output_shape import check_output_shape
 from bert_runtime.bundle.stable_reads import read_unreplaced
 from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
 from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
-from bert_runtime.errors import CascadeBundleError, CudaUnavailableError
+from bert_runtime.errors import BundleError, CascadeBundleError, CudaUnavailableError, InputError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS
@@ -264,7 +264,9 @@ def open_session(
 
 
 def bundle_tokenizer(bundle: Path, manifest: Manifest) -> TextTokenizer:
-    """Return a bundle's tokenizer, configured for its task; raise `BundleError` where it cannot be read."""
-    return TextTokenizer.from_file(
-        bundle / manifest.tokenizer.file, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows
-    )
+    """Return a bundle's tokenizer, configured for its task; raise `BundleError` where it cannot be read or used."""
+    path = bundle / manifest.tokenizer.file
+    try:
+        return TextTokenizer.from_file(path, manifest.max_tokens, manifest.pad_token_id, manifest.task.windows)
+    except InputError as error:  # too few tokens, which nobody has given but the manifest
+        raise BundleError(f"{bundle / MANIFEST_NAME}: {error}") from None

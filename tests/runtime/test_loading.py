@@ -242,11 +242,11 @@ def test_an_output_that_the_graph_lacks_is_refused(classifier_bundle: Path, copy
         load(bundle, precision="fp32")("hello")
 
 
-@pytest.mark.parametrize("max_tokens", [-1, 0, 2])
+@pytest.mark.parametrize("max_tokens", [-1, 0, 2, 3])
 def test_max_tokens_without_room_for_text_is_refused(
     classifier_bundle: Path, copy_bundle: CopyBundle, max_tokens: int
 ) -> None:
-    """`tokenizers` would silently not truncate at all with less room than [CLS] and [SEP] need."""
+    """`tokenizers` would silently not truncate at all with less room than special tokens need: 3 around a pair."""
     bundle = copy_bundle(classifier_bundle, lambda manifest: manifest.update(max_tokens=max_tokens))
     with pytest.raises(BundleError, match="max_tokens"):
         load(bundle)

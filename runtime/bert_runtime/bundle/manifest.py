@@ -48,7 +48,8 @@ __all__ = [
 MANIFEST_NAME = "bundle.json"
 
 MIN_TOKENS = 3
-"""Smallest `Manifest.max_tokens`: one token and the special tokens around it. The tokenizer truncates to no less."""
+"""Smallest `Manifest.max_tokens`: one token and the special tokens around it. Pairs may need more, which
+reading the tokenizer finds."""
 
 
 @dataclass(frozen=True, kw_only=True)
