@@ -113,9 +113,9 @@ def check_part(bundle: Path, part: Part) -> None:
 
 
 def is_cascade(bundle: Path) -> bool:
-    """Return whether a folder holds the manifest of a cascade, damaged or not."""
+    """Return whether a folder holds the manifest of a cascade; what it says may be damaged."""
     try:
-        CascadeManifest.read(bundle, verify=False)
-    except BundleError:
+        parse_manifest_text((bundle / MANIFEST_NAME).read_text(encoding="utf-8"), verify=False, cascade=True)
+    except (OSError, UnicodeDecodeError, BundleError):
         return False
     return True
