@@ -241,12 +241,7 @@ def _outline_linear_gelu(gelu: ir.Node) -> str:
     if before.op_type == "Add":
         linear = as_linear(before.outputs[0])
         return call_function(gelu, "LinearGelu", [linear.input, linear.weight, linear.bias], gelu.outputs)
-    matmul = producer(gelu.inputs[0], "MatMulIntegerToFloat")
-    quantize = sole_consumer(gelu.outputs[0], "QuantizeLinear")
-    for value in quantize.inputs[1:]:
-        constant(value)
-    inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return call_function(quantize, "QuantizedLinearGelu", inputs, quantize.outputs)
+    return _call_quantized(producer(gelu.inputs[0], "MatMulIntegerToFloat"), gelu, "QuantizedLinearGelu")
 
 
 def _outline_gated(product: ir.Node) -> str:
@@ -259,12 +254,16 @@ def _outline_gated(product: ir.Node) -> str:
     if before is not None and before.op_type == "Add":
         linear = as_linear(before.outputs[0])
         return call_function(product, f"LinearGated{name}", [linear.input, linear.weight, linear.bias], product.outputs)
-    matmul = producer(split.inputs[0], "MatMulIntegerToFloat")
-    quantize = sole_consumer(product.outputs[0], "QuantizeLinear")
+    return _call_quantized(producer(split.inputs[0], "MatMulIntegerToFloat"), product, f"QuantizedLinearGated{name}")
+
+
+def _call_quantized(matmul: ir.Node, last: ir.Node, name: str) -> str:
+    """Call a function for an INT8 projection, what follows it up to `last`, and the quantization of its output."""
+    quantize = sole_consumer(last.outputs[0], "QuantizeLinear")
     for value in quantize.inputs[1:]:
         constant(value)
     inputs = [*_int8_matmul_inputs(matmul), *quantize.inputs[1:]]
-    return call_function(quantize, f"QuantizedLinearGated{name}", inputs, quantize.outputs)
+    return call_function(quantize, name, inputs, quantize.outputs)
 
 
 def _outline_quantized_linear(matmul: ir.Node) -> str:
