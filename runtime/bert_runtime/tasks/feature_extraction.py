@@ -12,7 +12,7 @@ from bert_runtime.records import Record
 from bert_runtime.similarity import cosine_agreement
 from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_flag, check_int
-from bert_runtime.tasks.tokens import TextTokens, TokenTask, merge_windows, word_vectors
+from bert_runtime.tasks.tokens import TokenTask, merge_windows, word_spans, word_vectors
 
 __all__ = ["LAYER_COMBINATIONS", "WORD_POOLINGS", "FeatureExtraction", "TokenVectors"]
 
@@ -166,9 +166,10 @@ class FeatureExtraction(TokenTask):
             tokens = merge_windows(outputs, special_tokens=self.special_tokens)
             return TokenVectors(tokens.values, tokens.strings, tokens.offsets, tokens.word_ids)
         tokens = merge_windows(outputs)
-        starts, spans = tokens.word_starts, _word_spans(tokens)
+        starts = tokens.word_starts
+        spans = word_spans(tokens.offsets, starts)
         words = tuple(outputs.input.text[start:end] for start, end in spans.tolist())
-        vectors = word_vectors(tokens, mean=self.word_pooling == "mean")
+        vectors = word_vectors(tokens.values, starts, mean=self.word_pooling == "mean")
         return TokenVectors(vectors, words, spans, tokens.word_ids[starts])
 
     def example(self, record: Record) -> Example:
@@ -198,10 +199,3 @@ def _span_array(spans: Sequence[tuple[int, int]]) -> IntArray:
         start, end = parts[wrong.argmax()].tolist()
         raise InputError(f"expected spans with a start from 0 and an end not before it, found ({start}, {end})")
     return parts
-
-
-def _word_spans(tokens: TextTokens) -> IntArray:
-    """Return the start and end character of each word: int64 [W, 2]."""
-    starts = tokens.word_starts
-    last = np.append(starts[1:], len(tokens.offsets))[: len(starts)] - 1
-    return np.stack([tokens.offsets[starts, 0], tokens.offsets[last, 1]], axis=1)

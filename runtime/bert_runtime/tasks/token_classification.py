@@ -22,6 +22,8 @@ from bert_runtime.tasks.tokens import (
     first_visible,
     join_words,
     merge_windows,
+    word_spans,
+    word_vectors,
 )
 
 __all__ = ["AGGREGATIONS", "OUTSIDE", "TokenClassification"]
@@ -162,9 +164,7 @@ class TokenClassification(TokenTask):
             token_labels = self._inside_labels()[labels[word]]
             token_labels[starts] = labels
             return _Labelled(tokens.offsets, token_labels, probabilities[word])
-        last = np.append(starts[1:], len(scores)) - 1
-        spans = np.stack([tokens.offsets[starts, 0], tokens.offsets[last, 1]], axis=1)
-        return _Labelled(spans, labels, probabilities)
+        return _Labelled(word_spans(tokens.offsets, starts), labels, probabilities)
 
     def _inside_labels(self) -> NDArray[np.int64]:
         """Return for each label the one of further tokens of the same word: `I-X` for `B-X`, where there is one."""
@@ -173,12 +173,9 @@ class TokenClassification(TokenTask):
 
     def _pool_words(self, scores: FloatArray, starts: NDArray[np.int64]) -> FloatArray:
         """Pool the probabilities of tokens [T, labels] to those of words [W, labels], by the aggregation."""
-        if self.aggregation == "first":
-            return scores[starts]
+        if self.aggregation != "max":
+            return word_vectors(scores, starts, mean=self.aggregation == "average")
         counts = np.diff(starts, append=len(scores))
-        if self.aggregation == "average":
-            mean: FloatArray = np.add.reduceat(scores, starts, axis=0) / counts[:, None].astype(scores.dtype)
-            return mean
         most_probable = [
             start + int(scores[start : start + n].max(axis=-1).argmax())
             for start, n in zip(starts, counts, strict=True)
@@ -231,7 +228,8 @@ class TokenClassification(TokenTask):
         label is `O`.
         """
         predicted = [
-            self._word_labels(output, example.target[0]) for output, example in zip(outputs, examples, strict=True)
+            self._word_labels(*_word_logits(output, example.target[0]))
+            for output, example in zip(outputs, examples, strict=True)
         ]
         expected = [example.target[1] for example in examples]
         right = accuracy(np.concatenate(predicted), np.concatenate(expected))
@@ -241,13 +239,10 @@ class TokenClassification(TokenTask):
         tags = [[[names[label] for label in labels] for labels in part] for part in (predicted, expected)]
         return {**entity_f1(*tags), "accuracy": right}
 
-    def _word_labels(self, outputs: Outputs, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the label indices [W] of words given by their characters [W, 2]."""
-        tokens = merge_windows(outputs)
-        first = find_first_tokens(tokens.offsets, words)
-        known = first >= 0
-        labels = np.full(len(words), self.labels.index(OUTSIDE) if OUTSIDE in self.labels else -1)
-        labels[known] = self._best_labels(tokens.values[first[known]])
+    def _word_labels(self, known: NDArray[np.bool_], logits: FloatArray) -> NDArray[np.int64]:
+        """Return the label indices [W] of words, see `_word_logits`."""
+        labels = np.full(len(known), self.labels.index(OUTSIDE) if OUTSIDE in self.labels else -1)
+        labels[known] = self._best_labels(logits)
         return labels
 
     def predict_words(self, outputs: Outputs, words: IntArray) -> tuple[IntArray, FloatArray]:
@@ -261,13 +256,11 @@ class TokenClassification(TokenTask):
             Label index of each word [W], -1 for one that the tokenizer drops where no label is `O`; and the
             probabilities of its labels [W, labels], marginals where sequences are decoded, NaN for a dropped word.
         """
-        tokens = merge_windows(outputs)
-        first = find_first_tokens(tokens.offsets, words)
-        logits = tokens.values[first[first >= 0]]
+        known, logits = _word_logits(outputs, words)
         is_sequence = (self.crf or self.bio) and len(logits) > 0
         probabilities = np.full((len(words), len(self.labels)), np.nan, dtype=logits.dtype)
-        probabilities[first >= 0] = marginals(logits, self._transition_scores()) if is_sequence else softmax(logits)
-        return self._word_labels(outputs, words), probabilities
+        probabilities[known] = marginals(logits, self._transition_scores()) if is_sequence else softmax(logits)
+        return self._word_labels(known, logits), probabilities
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         """Compare labels as they are decoded, word by word, and logits."""
@@ -287,6 +280,17 @@ class TokenClassification(TokenTask):
     def _best_labels(self, logits: FloatArray) -> NDArray[np.int64]:
         """Return the label indices [W] for the logits of the words' first tokens [W, labels]."""
         return self._best_sequence(logits)[0] if self.crf or self.bio else logits.argmax(axis=-1)
+
+
+def _word_logits(outputs: Outputs, words: IntArray) -> tuple[NDArray[np.bool_], FloatArray]:
+    """Return which words, given by their characters [W, 2], the tokenizer keeps, and the logits of their first tokens.
+
+    Two arrays: bool [W], and float32 [kept words, labels].
+    """
+    tokens = merge_windows(outputs)
+    first = find_first_tokens(tokens.offsets, words)
+    known = first >= 0
+    return known, tokens.values[first[known]]
 
 
 def _entity(name: str, score: float, text: str, start: int, end: int) -> Entity:

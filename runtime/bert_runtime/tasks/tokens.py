@@ -25,6 +25,7 @@ __all__ = [
     "merge_windows",
     "text_token_indices",
     "window_overlap",
+    "word_spans",
     "word_vectors",
 ]
 
@@ -153,21 +154,32 @@ def _with_special_tokens(encodings: Sequence[Encoding], kept: Sequence[IntArray]
     return found
 
 
-def word_vectors(tokens: TextTokens, *, mean: bool) -> FloatArray:
+def word_spans(offsets: IntArray, starts: IntArray) -> IntArray:
+    """Return the start and end character of each word: int64 [W, 2].
+
+    Args:
+        offsets: start and end character of T tokens, without special tokens: [T, 2].
+        starts: index of the first token of each word: [W].
+    """
+    last = np.append(starts[1:], len(offsets))[: len(starts)] - 1
+    return np.stack([offsets[starts, 0], offsets[last, 1]], axis=1)
+
+
+def word_vectors(values: FloatArray, starts: IntArray, *, mean: bool) -> FloatArray:
     """Return a vector for each word: the mean of its tokens' values, or the first one.
 
     Args:
-        tokens: T tokens with values [T, H], without special tokens.
+        values: those of T tokens, without special tokens: [T, H].
+        starts: index of the first token of each word: [W].
         mean: whether to take the mean.
 
     Returns:
         float32 [W, H].
     """
-    starts = tokens.word_starts
     if not mean or not len(starts):
-        return tokens.values[starts]
-    counts = np.diff(starts, append=len(tokens.values))
-    sums: FloatArray = np.add.reduceat(tokens.values, starts, axis=0)
+        return values[starts]
+    counts = np.diff(starts, append=len(values))
+    sums: FloatArray = np.add.reduceat(values, starts, axis=0)
     return sums / counts[:, None].astype(sums.dtype)
 
 
