@@ -13,6 +13,7 @@ from bert_runtime.metrics.classification import (
     multi_label_macro_f1,
 )
 from bert_runtime.metrics.correlation import pearson, spearman
+from bert_runtime.metrics.drift import logit_drift
 from bert_runtime.metrics.entities import entity_f1, entity_spans
 from bert_runtime.metrics.retrieval import (
     RETRIEVAL_METRIC,
@@ -39,6 +40,7 @@ __all__ = [
     "entity_spans",
     "exact_match",
     "expected_calibration_error",
+    "logit_drift",
     "macro_f1",
     "micro_f1",
     "multi_label_macro_f1",

@@ -12,6 +12,7 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import (
     accuracy,
     best_micro_f1_threshold,
+    logit_drift,
     macro_f1,
     micro_f1,
     multi_label_macro_f1,
@@ -222,11 +223,7 @@ class TextClassification(Task):
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         found, expected = stack_single_window(outputs), stack_single_window(reference)
-        difference = np.abs(found - expected)
-        drift = {
-            "mean_abs_logit_drift": float(difference.mean()),
-            "max_abs_logit_drift": float(difference.max()),
-        }
+        drift = logit_drift(found, expected)
         if self.problem_type == "regression":
             return {"pearson": pearson(found.ravel(), expected.ravel()), **drift}
         if self.problem_type == "multi_label":

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bert_runtime.crf import bio_transitions, is_bio, marginals, viterbi
 from bert_runtime.errors import BundleError, DataError
-from bert_runtime.metrics import accuracy, entity_f1
+from bert_runtime.metrics import accuracy, entity_f1, logit_drift
 from bert_runtime.numerics import FloatArray, IntArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result
@@ -270,12 +270,7 @@ class TokenClassification(TokenTask):
             for part in (found, expected)
         ]
         values = [np.concatenate([tokens.values for tokens in part]) for part in (found, expected)]
-        difference = np.abs(values[0] - values[1])
-        return {
-            "label_agreement": accuracy(*labels),
-            "mean_abs_logit_drift": float(difference.mean()),
-            "max_abs_logit_drift": float(difference.max()),
-        }
+        return {"label_agreement": accuracy(*labels), **logit_drift(*values)}
 
     def _best_labels(self, logits: FloatArray) -> NDArray[np.int64]:
         """Return the label indices [W] for the logits of the words' first tokens [W, labels]."""
