@@ -4,8 +4,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+from bert_export.output_files import write_errors
 from bert_runtime.bundle.atomic_files import atomic_path, output_problem
-from bert_runtime.errors import DataError, InputError, MissingExtraError
+from bert_runtime.errors import InputError, MissingExtraError
 
 __all__ = ["check_figure_path", "write_figure"]
 
@@ -43,8 +44,5 @@ def write_figure(path: Path, save: Callable[[Path, str], None]) -> None:
     Raises:
         DataError: The file cannot be written; what was there before is unchanged.
     """
-    try:
-        with atomic_path(path) as partial:
-            save(partial, path.suffix.removeprefix("."))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with write_errors(path), atomic_path(path) as partial:
+        save(partial, path.suffix.removeprefix("."))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_export.output_files import write_errors
 from bert_runtime.bundle.atomic_files import atomic_path
 from bert_runtime.errors import DataError
 from bert_runtime.tasks import Embedding, FeatureExtraction, Result, SentenceEmbedding, Task, TokenVectors
@@ -46,11 +47,8 @@ def write_arrays(path: Path, results: Iterable[Result]) -> int:
     arrays = _token_arrays([result for result in found if isinstance(result, TokenVectors)])
     if any(isinstance(result, Embedding) for result in found):
         arrays = {"vectors": np.stack([result.vector for result in found if isinstance(result, Embedding)])}
-    try:
-        with atomic_path(path) as partial, partial.open("wb") as stream:
-            np.savez(stream, **arrays)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with write_errors(path), atomic_path(path) as partial, partial.open("wb") as stream:
+        np.savez(stream, **arrays)
     return len(found)
 
 

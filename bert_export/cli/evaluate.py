@@ -17,10 +17,10 @@ from bert_export.cli.options import (
 )
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
-from bert_export.cli.predict_output import check_writable
 from bert_export.cli.progress import count_progress
 from bert_export.cli.terminal import print_table
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
+from bert_export.output_files import check_writable
 
 if TYPE_CHECKING:
     from bert_runtime import Model, ZeroShotClassifier

@@ -21,10 +21,11 @@ from bert_export.cli.options import (
 )
 from bert_export.cli.param_types import PATH
 from bert_export.cli.predict_inputs import Item, argument_items, file_items, grouped, is_live, stdin_items
-from bert_export.cli.predict_output import Answer, check_writable, json_line, open_output, text_line
+from bert_export.cli.predict_output import Answer, json_line, open_output, text_line
 from bert_export.cli.progress import count_progress
 from bert_export.cli.table_output import check_format, csv_header, csv_line, is_csv_file, result_columns
 from bert_export.cli.zero_shot_options import check_zero_shot_usage, with_candidate_labels, zero_shot_options
+from bert_export.output_files import check_writable
 from bert_runtime.errors import DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Result, Task

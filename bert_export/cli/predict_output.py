@@ -6,12 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from bert_runtime.bundle.atomic_files import atomic_write, is_device, output_problem
+from bert_export.output_files import write_errors
+from bert_runtime.bundle.atomic_files import atomic_write, is_device
 from bert_runtime.errors import BertError, DataError
 from bert_runtime.inputs import InputFailure
 from bert_runtime.tasks import Result, TextInput
 
-__all__ = ["Answer", "check_writable", "encodable", "json_line", "open_output", "text_line"]
+__all__ = ["Answer", "encodable", "json_line", "open_output", "text_line"]
 
 Answer = Result | InputFailure
 
@@ -44,12 +45,6 @@ def encodable(line: str) -> str:
     return line if line.isascii() else line.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def check_writable(path: Path) -> None:
-    """Raise `DataError`, before anything is computed, where there cannot be a file at `path`."""
-    if problem := output_problem(path):
-        raise DataError(problem)
-
-
 @contextmanager
 def open_output(path: Path) -> Iterator[TextIO]:
     """Open a file that replaces `path` once it is complete; a pipe or a device is written to directly, line by line.
@@ -59,15 +54,13 @@ def open_output(path: Path) -> Iterator[TextIO]:
     Raises:
         DataError: `path` cannot be written to.
     """
-    try:
+    with write_errors(path):
         if is_device(path):
             with path.open("w", encoding="utf-8", buffering=1) as device:
                 yield device
         else:
             with atomic_write(path) as stream, _keep_written(stream, f"{path.name}.partial"):
                 yield stream
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 
 @contextmanager

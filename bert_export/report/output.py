@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from bert_export.errors import ExportError, OutputExistsError
-from bert_runtime.bundle.atomic_files import atomic_write, is_device, output_problem
+from bert_export.errors import OutputExistsError
+from bert_export.output_files import check_writable, write_errors
+from bert_runtime.bundle.atomic_files import atomic_write, is_device
 
 __all__ = ["check_output", "write_page"]
 
@@ -17,10 +18,9 @@ def check_output(path: Path, *, force: bool) -> None:
 
     Raises:
         OutputExistsError: It exists.
-        ExportError: It is a folder, or in none.
+        DataError: It is a folder, or in none.
     """
-    if problem := output_problem(path):
-        raise ExportError(problem)
+    check_writable(path)
     if path.is_file() and not force:
         raise OutputExistsError(f"{path} exists; replace it with --force, or name another file")
 
@@ -29,10 +29,7 @@ def write_page(path: Path, html: str) -> None:
     """Write a page. A file that is there is replaced once the new one is complete; a device is written to directly.
 
     Raises:
-        ExportError: It cannot be written.
+        DataError: It cannot be written.
     """
-    try:
-        with path.open("w", encoding="utf-8") if is_device(path) else atomic_write(path) as stream:
-            stream.write(html)
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with write_errors(path), path.open("w", encoding="utf-8") if is_device(path) else atomic_write(path) as stream:
+        stream.write(html)
