@@ -1,5 +1,6 @@
 """Results of text-classification: one label, several labels, or numbers."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +9,12 @@ import numpy as np
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks.base import Result
 
-__all__ = ["Classification", "MultiLabelClassification", "Regression"]
+__all__ = ["Classification", "MultiLabelClassification", "Regression", "best_labels"]
+
+
+def best_labels(labels: Sequence[str], scores: FloatArray, k: int | None = None) -> list[tuple[str, float]]:
+    """Return the `k` labels of the highest scores with these, best first; all of them by default."""
+    return [(labels[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[:k]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,8 +43,7 @@ class Classification(Result):
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """Return the `k` most probable labels with their probabilities, best first; all of them by default."""
-        order = np.argsort(-self.scores, kind="stable")[:k]
-        return [(self.labels[i], float(self.scores[i])) for i in order]
+        return best_labels(self.labels, self.scores, k)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -153,7 +153,7 @@ class ZeroShotClassifier:
     def decode(self, outputs: Outputs) -> ZeroShotClassification:
         """Decode the logits [labels of the model] of each pair that `join` made of a text."""
         logits, (entailment, contradiction) = np.stack(outputs.arrays), self._entailment
-        if self._judges_alone:
+        if self.judges_alone:
             scores = softmax(logits[:, [contradiction, entailment]])[:, 1]
         else:
             scores = softmax(logits[:, entailment])
@@ -170,10 +170,10 @@ class ZeroShotClassifier:
             logits: `ZeroShotClassification.logits`, [candidate labels, labels of the model].
         """
         entailment, contradiction = (logits[:, label] for label in self._entailment)
-        return entailment - contradiction if self._judges_alone else entailment
+        return entailment - contradiction if self.judges_alone else entailment
 
     @property
-    def _judges_alone(self) -> bool:
+    def judges_alone(self) -> bool:
         """Whether a label's score does not depend on the other labels."""
         return self.multi_label or len(self.labels) == 1
 

@@ -11,8 +11,7 @@ __all__ = ["zero_shot_outputs", "zero_shot_task"]
 
 def zero_shot_task(classifier: ZeroShotClassifier) -> TextClassification:
     """Return the task that a classifier does: one of the candidate labels for a text, or several."""
-    judged_alone = classifier.multi_label or len(classifier.labels) == 1
-    problem_type = "multi_label" if judged_alone else "single_label"
+    problem_type = "multi_label" if classifier.judges_alone else "single_label"
     return TextClassification(labels=classifier.labels, problem_type=problem_type)
 
 

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Result
+from bert_runtime.tasks.label_results import best_labels
 
 __all__ = ["ZeroShotClassification"]
 
@@ -45,5 +44,4 @@ class ZeroShotClassification(Result):
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """Return the `k` best labels with their scores, best first; all of them by default."""
-        order = np.argsort(-self.scores, kind="stable")[:k]
-        return [(self.labels[i], float(self.scores[i])) for i in order]
+        return best_labels(self.labels, self.scores, k)
