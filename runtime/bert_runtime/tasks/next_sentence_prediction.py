@@ -12,6 +12,7 @@ from bert_runtime.metrics import accuracy
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.text_inputs import pair_with_next
 
 __all__ = ["NextSentence", "NextSentencePrediction"]
 
@@ -103,4 +104,4 @@ class NextSentencePrediction(Task):
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
         """Pair each text with the next one."""
-        return [TextInput(text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]
+        return pair_with_next(texts)

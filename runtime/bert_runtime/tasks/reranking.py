@@ -7,13 +7,14 @@ from typing import Any, ClassVar
 import numpy as np
 from tokenizers import Encoding
 
-from bert_runtime.metrics import pearson, retrieval_metrics
+from bert_runtime.metrics import logit_drift, pearson, retrieval_metrics
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput
 from bert_runtime.tasks.checks import check_flag, check_int
 from bert_runtime.tasks.relevance_rows import read_pairs, read_relevance_row
 from bert_runtime.tasks.sentence_embedding import DENSE_ACTIVATIONS, POOLINGS
+from bert_runtime.tasks.text_inputs import pair_with_next
 
 __all__ = ["LONG_DOCUMENTS", "RELEVANCE_ACTIVATIONS", "Relevance", "Reranking", "is_truncated", "max_logits"]
 
@@ -163,16 +164,11 @@ class Reranking(Task):
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         found, expected = max_logits(outputs), max_logits(reference)
-        difference = np.abs(found - expected)
-        return {
-            "pearson": pearson(found, expected),
-            "mean_abs_logit_drift": float(difference.mean()),
-            "max_abs_logit_drift": float(difference.max()),
-        }
+        return {"pearson": pearson(found, expected), **logit_drift(found, expected)}
 
     def sample_inputs(self, texts: Sequence[str]) -> list[TextInput]:
         """Pair each text with the next one."""
-        return [TextInput(text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]
+        return pair_with_next(texts)
 
 
 def max_logits(outputs: Sequence[Outputs]) -> FloatArray:

@@ -12,6 +12,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import SIMILARITIES, cosine, cosine_agreement, normalized
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.text_inputs import separate_texts
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
     Vectors,
@@ -255,8 +256,7 @@ class SentenceEmbedding(Task):
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return one text or two as separate inputs."""
-        second = record.optional_text("text_pair")
-        return (TextInput(record.text()), *([] if second is None else [TextInput(second)]))
+        return separate_texts(record)
 
     def example(self, record: Record) -> Example:
         """Convert a row of two texts and their similarity, on any scale."""

@@ -13,6 +13,7 @@ from bert_runtime.similarity import cosine
 from bert_runtime.sparse_index import SparseIndex
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
 from bert_runtime.tasks.checks import check_int, check_number
+from bert_runtime.tasks.text_inputs import separate_texts
 
 __all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector"]
 
@@ -133,8 +134,7 @@ class SparseEmbedding(Task):
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
         """Return one text or two as separate inputs."""
-        second = record.optional_text("text_pair")
-        return (TextInput(record.text()), *([] if second is None else [TextInput(second)]))
+        return separate_texts(record)
 
     def example(self, record: Record) -> Example:
         """Convert a row of a query and a text that answers it; the target is that text."""
