@@ -1,8 +1,6 @@
 """Measure which values of a graph are too large for FP16."""
 
-import tempfile
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -11,11 +9,10 @@ from bert_export.cuda.attention import CUDA_MASKED_SCORE
 from bert_export.cuda.fp16 import FP16_MAX, is_convertible
 from bert_export.onnx_graph import constant
 from bert_export.parity import probe_batches
+from bert_export.temporary_session import temporary_session
 from bert_export.variants import Probe
 from bert_models import TaskModel
-from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.inputs import as_text_input
-from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch, pad
 
 __all__ = ["SAFE_MAX", "find_fp16_overflows", "max_abs_values", "overflow_batches"]
@@ -89,14 +86,9 @@ def max_abs_values(
     """Return the maximum absolute element over all batches of each value that can be in FP16, by name."""
     measured, names = _with_max_outputs(graph, can_be_fp16)
     maxima = np.zeros(len(names))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "measured.onnx"
-        ir.save(measured, path, external_data="measured.data")
-        session = open_onnxruntime_session(path, available_cores())
-        inputs = {value.name for value in session.get_inputs()}
+    with temporary_session(measured) as run:
         for batch in batches:
-            feed = {name: array for name, array in batch._asdict().items() if name in inputs}
-            found = session.run([_max_name(name) for name in names], feed)
+            found = run([_max_name(name) for name in names], batch)
             maxima = np.maximum(maxima, np.array(found, dtype=np.float64))  # propagates NaN
     return dict(zip(names, maxima.tolist(), strict=True))
 

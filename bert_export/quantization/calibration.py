@@ -1,23 +1,19 @@
 """Measure the activations that the projections of a graph read, on calibration texts."""
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnxruntime import InferenceSession
 
 from bert_export.fusion.prune_tokens import KeptAxis, before_pruning, kept_axes
 from bert_export.onnx_graph import linears, scope
 from bert_export.progress import StepCallback, no_progress
+from bert_export.temporary_session import RunValues, temporary_session
 from bert_export.vocabulary_pooling import pooled_inputs
 from bert_models.pruning_schedule import kept_tokens
-from bert_runtime.cpu.session import open_onnxruntime_session
-from bert_runtime.machine import available_cores
 from bert_runtime.numerics import Float32Array
 from bert_runtime.tokenization import Batch
 
@@ -89,14 +85,11 @@ def measure_activations(
     read = [*values.values(), *(axis.mask for axis in axes.values())]
     graph.graph.outputs.extend(value for value in read if not value.is_graph_output())
     limit = max(1, min(_MAX_SAMPLES, _MAX_BYTES // (4 * sum(_width(value) for value in values.values()))))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.onnx"
-        ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
-        session = open_onnxruntime_session(path, available_cores())
+    with temporary_session(graph) as run:
         steps, num_steps = count(1), len(batches) + len(repetitive)
 
         def collect(part: Sequence[Batch], max_samples: int) -> dict[str, _Collector]:
-            return _collect(session, values, axes, part, max_samples, lambda: on_step(next(steps), num_steps))
+            return _collect(run, values, axes, part, max_samples, lambda: on_step(next(steps), num_steps))
 
         collected, repeated = collect(batches, limit), collect(repetitive, max(1, limit // _REPETITIVE_SHARE))
     measured = {name: collector.activations(headroom) for name, collector in collected.items()}
@@ -109,7 +102,7 @@ def measure_activations(
 
 
 def _collect(
-    session: InferenceSession,
+    run: RunValues,
     values: Mapping[str, ir.Value],
     axes: Mapping[str, KeptAxis],
     batches: Sequence[Batch],
@@ -119,7 +112,7 @@ def _collect(
     """Run batches, and collect `values`: their ranges, and samples of at most `limit` tokens.
 
     Args:
-        session: Runs the graph.
+        run: Runs the graph.
         values: The values by name.
         axes: The axes of tokens that are left after others were pruned.
         batches: The batches.
@@ -135,10 +128,8 @@ def _collect(
     collectors = {name: _Collector() for name in values}
     axis_of = {name: _token_axis(value, axes) for name, value in values.items()}
     names = [*values, *(str(axis.mask.name) for axis in axes.values())]
-    inputs = {value.name for value in session.get_inputs()}
     for batch in batches:
-        feed = {name: array for name, array in batch._asdict().items() if name in inputs}
-        arrays = dict(zip(names, session.run(names, feed), strict=True))
+        arrays = dict(zip(names, run(names, batch), strict=True))
         masks = {_ALL_TOKENS: batch.attention_mask.astype(bool)}
         masks |= {name: arrays[str(axis.mask.name)] for name, axis in axes.items()}
         sampled = {name: samplers[name].next(int(mask.sum())) for name, mask in masks.items()}
