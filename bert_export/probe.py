@@ -50,7 +50,7 @@ def check_drift_inputs(task: Task, probe: Probe) -> None:
     if agreement == "pearson" and len(set(probe.texts)) < 2:
         raise ExportError(
             f"{probe.texts_record['source']}: expected at least 2 different inputs to correlate outputs with "
-            f"FP32's, found {len(set(probe.texts))}; give more, or export with --precision fp32"
+            f"FP32's, found {len(set(probe.texts))}; give more"
         )
 
 

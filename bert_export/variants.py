@@ -133,7 +133,7 @@ def check_drift(drift: Mapping[str, float]) -> None:
     if undefined := [name for name, value in drift.items() if math.isnan(value)]:
         raise ExportError(
             f"{', '.join(undefined)} with FP32 is not defined on {drift['texts']} inputs, whose outputs are equal or "
-            "not finite; judge on other inputs, or export with --precision fp32"
+            "not finite; judge on other inputs"
         )
 
 

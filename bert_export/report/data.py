@@ -16,7 +16,7 @@ from bert_runtime.errors import BundleError
 from bert_runtime.loading import load
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.model import Model
-from bert_runtime.plan import tuned_plan
+from bert_runtime.plan import Plan, tuned_plan
 from bert_runtime.variant_choice import can_run, cpu_plan
 from bert_runtime.verification import Check, failed_checks, verify
 
@@ -148,7 +148,7 @@ def measure_report(
     progress("verifying the bundle")
     checks = _verified(path)
     plan = cpu_plan(manifest, tuned_plan(path), threads=threads)
-    models = _open_models(path, manifest, plan.threads, options or {})
+    models = _open_models(path, manifest, plan, threads, options or {})
     evaluation = None
     if evaluate is not None:  # first, since it fails where the file does not fit
         evaluation = evaluate_variants(models, Path(evaluate), columns, progress)
@@ -190,18 +190,21 @@ def _verified(bundle: Path) -> tuple[Check, ...]:
     return checks
 
 
-def _open_models(bundle: Path, manifest: Manifest, threads: int, options: Mapping[str, Any]) -> dict[str, Model]:
+def _open_models(
+    bundle: Path, manifest: Manifest, plan: Plan, threads: int | None, options: Mapping[str, Any]
+) -> dict[str, Model]:
     """Open the CPU variants that this processor can run, by title; FP32, if there, comes first.
 
-    All have the same threads: a plan that `tune` measured is of one variant.
+    All have the threads of the plan, which `tune` may have measured for one of them.
     """
     variants = [variant for variant in manifest.variants_for("cpu") if can_run(variant)]
     return {
         variant.title: load(
-            bundle, precision=variant.precision, device="cpu", threads=threads, verify=False
+            bundle, precision=variant.precision, device="cpu", verify=False,
+            threads=threads if variant.precision == plan.precision else plan.threads,
         ).with_options(**options)
         for variant in sorted(variants, key=lambda variant: variant.precision != "fp32")
-    }
+    }  # fmt: skip
 
 
 def _time(models: Mapping[str, Model], threads: int, rounds: int, progress: Callable[[str], None]) -> Latency:

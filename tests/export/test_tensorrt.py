@@ -70,7 +70,7 @@ def test_both_precisions_share_one_graph(bundle: Path) -> None:
     ]
     fp32, fp16 = variants
     assert fp32.self_test.outputs == fp16.self_test.outputs
-    assert 1e-4 <= fp32.self_test.tolerance < 1e-3
+    assert fp32.self_test.tolerance == 1e-4
     assert fp16.self_test.tolerance >= 2e-3
     assert "not TensorRT" in fp16.evaluated_on
     assert "FP16 for a GPU" in manifest.default_reason

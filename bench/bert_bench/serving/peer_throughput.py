@@ -18,7 +18,8 @@ from bert_runtime.similarity import cosine
 __all__ = ["LOADS", "Load", "agreement", "closed_loop", "measure_fleet", "requests_of", "summarize_rounds"]
 
 _WARM_UP_S = 1.0
-"""Seconds of a round whose requests do not count: connections are opened, and shapes met for the first time."""
+"""Seconds at the beginning of a round: connections are opened, and shapes met for the first time. Throughput counts
+requests that end later, latencies those that begin later."""
 
 
 @dataclass(frozen=True, kw_only=True)

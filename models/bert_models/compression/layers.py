@@ -45,7 +45,7 @@ def keep_layers(model: TaskModel, layers: Sequence[int]) -> TaskModel:
 def is_savable(config: EncoderConfig, layers: Sequence[int]) -> bool:
     """Return whether a model with these layers of another one has a `config.json` in its family's format.
 
-    All subsets have one where that lists the kind of each layer, as ModernBERT's does.
+    A family whose `config.json` has a rule in place of the kind of each layer can write only subsets that follow it.
     """
     kept, family = _with_layers(config, layers), FAMILIES[config.family]
     return family.parse_config(family.dump_config(kept), "config.json") == kept

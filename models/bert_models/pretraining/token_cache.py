@@ -146,7 +146,7 @@ def split_documents(
         The indices of the training and of the held-out documents, both sorted, int64.
 
     Raises:
-        DataError: `dev_fraction` is out of range, or there are fewer than 2 `min_documents` documents.
+        DataError: `dev_fraction` is out of range, or there are fewer documents than twice `min_documents`.
     """
     if not 0 < dev_fraction < 1:
         raise DataError(f"dev_fraction must lie between 0 and 1, found {dev_fraction}")

@@ -150,7 +150,7 @@ class SentenceTransformer:
     ) -> Any:
         """Return embeddings of queries: `encode` with the prompt called `query`, unless another one is given."""
         if prompt_name is None and prompt is None:
-            prompt_name = "query"
+            prompt_name, prompt = self._named_or_own("query")
         return self.encode(inputs, prompt_name, prompt, *args, **kwargs)
 
     def encode_document(
@@ -158,8 +158,13 @@ class SentenceTransformer:
     ) -> Any:
         """Return embeddings of documents: `encode` with the prompt called `document`, unless another one is given."""
         if prompt_name is None and prompt is None:
-            prompt_name = "document"
+            prompt_name, prompt = self._named_or_own("document")
         return self.encode(inputs, prompt_name, prompt, *args, **kwargs)
+
+    def _named_or_own(self, name: str) -> tuple[str | None, str | None]:
+        """Return the name of a prompt, or the bundle's `prompt` where that one is empty, if there is one."""
+        own = self._task.prompt
+        return (name, None) if own is None or self.prompts[name] else (None, own)
 
     @property
     def similarity_fn_name(self) -> str:

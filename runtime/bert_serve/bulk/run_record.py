@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_runtime import DataError
 from bert_runtime.bundle.atomic_files import atomic_write
-from bert_serve.bulk.input_files import InputFile
+from bert_serve.bulk.input_files import FileState, InputFile
 from bert_serve.bulk.parts import Part
 
 __all__ = ["RECORD_NAME", "InputState", "RunRecord"]
@@ -32,12 +32,12 @@ class InputState:
     @classmethod
     def of(cls, path: Path, known: "InputState | None" = None) -> "InputState":
         """Return the state of a file, without reading it if its size and time are those of `known`."""
-        found = path.stat()
-        if known is not None and (found.st_size, found.st_mtime_ns) == (known.size_bytes, known.modified_ns):
+        found = FileState.of(path)
+        if known is not None and found == (known.size_bytes, known.modified_ns):
             return known
         with path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        return cls(found.st_size, found.st_mtime_ns, digest)
+        return cls(*found, digest)
 
 
 @dataclass(frozen=True)

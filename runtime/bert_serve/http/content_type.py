@@ -1,4 +1,4 @@
-"""What a request's body is declared to be.
+"""Check the declared content type of a request's body.
 
 A page of another origin can have a browser post to a server without asking it (CORS' simple requests), but only texts,
 forms, and bodies that are declared as nothing. These are refused.

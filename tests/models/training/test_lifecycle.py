@@ -1,4 +1,4 @@
-"""Which interrupted run may go on."""
+"""Resume an interrupted run: with its own settings only."""
 
 from pathlib import Path
 from typing import Any

@@ -71,6 +71,8 @@ def test_the_prompt_of_the_bundle(bundle: str, plain: Model, request: pytest.Fix
     model, unprompted = SentenceTransformer(prompted), plain.encode(TEXTS).tolist()
     assert model.encode(TEXTS).tolist() == plain.encode([f"bank {text}" for text in TEXTS]).tolist()
     assert model.encode(TEXTS, prompt="").tolist() == unprompted
+    query = prompted.task.prompts.get("query") or "bank "
+    assert model.encode_query(TEXTS).tolist() == plain.encode([f"{query}{text}" for text in TEXTS]).tolist()
     named = SentenceTransformer(prompted, prompts={"short": "card "}, default_prompt_name="short")
     assert named.encode(TEXTS).tolist() == plain.encode([f"card {text}" for text in TEXTS]).tolist()
 
