@@ -44,7 +44,7 @@ def test_a_single_pair_cannot_judge_a_reranker(task_bundles: TaskBundles, tmp_pa
     labelled, stages = tmp_path / "pairs.jsonl", list[str]()
     labelled.write_text('{"query": "where is my card", "document": "it is lost", "label": 1}\n' * 2)
     checkpoint = task_bundles.checkpoint("rerank")
-    expected = r"pairs\.jsonl: expected at least 2 different inputs .*, found 1; give more, or export with --precision"
+    expected = r"pairs\.jsonl: expected at least 2 different inputs .*, found 1; give more$"
     with pytest.raises(ExportError, match=expected):
         export(checkpoint, tmp_path / "bundle", evaluate=labelled, progress=stages.append)
     assert stages == ["reading the checkpoint"]
