@@ -54,7 +54,7 @@ def test_a_cascade_that_saves_no_time_is_pointed_out(
 
 
 def test_a_large_model_without_a_right_answer_is_refused(classifier_bundle: Path, tmp_path: Path) -> None:
-    """Of nothing, no percentage can be lost."""
+    """No percentage of nothing can be lost."""
     other = dict(zip(LABELS, [*LABELS[1:], LABELS[0]], strict=True))
     rows = [
         replace(row, fields={**row.fields, "label": other[row.label()]}) for row in rows_of(classifier_bundle, tmp_path)

@@ -45,7 +45,7 @@ class PageModels:
     def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._loaded: OrderedDict[tuple[ref[Model], str], Any] = OrderedDict()
-        """What is loaded of the bundle of a served model, by its kind, as long as that model is served."""
+        """Models that were loaded of a served bundle, by their kind, as long as it is served."""
         self._turn = asyncio.Lock()
         self._num_waiting = 0
 
