@@ -93,6 +93,35 @@ inline I32 narrow_to_i16_unordered(I32 a, I32 b) { return _mm512_packs_epi32(a, 
 inline I32 narrow_to_i16(I32 a, I32 b) {
   return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), narrow_to_i16_unordered(a, b));
 }
+#ifdef BERT_AMX
+template <int Bits>
+inline I32 shift_left(I32 x) {
+  return _mm512_slli_epi32(x, Bits);
+}
+// Splits int16 up to 32639 into signed bytes, high · 256 + low. Of narrow_to_i16_unordered(v0, v1) and (v2, v3), four
+// elements of v0, v1, v2 and v3 follow each other, then the next four.
+inline void split_i16(I32 a, I32 b, I32& high, I32& low) {
+  const I32 half = _mm512_set1_epi16(128);
+  high = _mm512_packs_epi16(_mm512_srai_epi16(_mm512_add_epi16(a, half), 8),
+                            _mm512_srai_epi16(_mm512_add_epi16(b, half), 8));
+  const I32 byte = _mm512_set1_epi16(255);
+  low = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
+}
+// The same for int32, so that a lane has the bytes of its four elements.
+inline void split_columns(const I32 (&elements)[4], I32& high, I32& low) {
+  I32 highs[4];
+  for (int i = 0; i < 4; ++i) highs[i] = _mm512_srai_epi32(add(elements[i], set1(128)), 8);
+  const auto join = [](const I32(&bytes)[4]) {
+    const I32 byte = set1(255);
+    const I32 lower =
+        _mm512_or_si512(_mm512_and_si512(bytes[0], byte), shift_left<8>(_mm512_and_si512(bytes[1], byte)));
+    return _mm512_or_si512(_mm512_or_si512(lower, shift_left<16>(_mm512_and_si512(bytes[2], byte))),
+                           shift_left<24>(bytes[3]));
+  };
+  high = join(highs);
+  low = join(elements);
+}
+#endif
 // int32 → uint8, saturating: (a, b, c, d) in order.
 inline I32 narrow_to_u8(I32 a, I32 b, I32 c, I32 d) {
   const __m512i packed = _mm512_packus_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));

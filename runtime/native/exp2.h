@@ -17,6 +17,19 @@ inline F32 exp2(F32 x) {
   return ldexp(p, n);
 }
 
+#ifdef BERT_AMX
+// 2^x for x ≤ 127 or NaN, within a relative error of 8e-5, for results that are rounded to 16 bits. Those below 2^-126
+// become 2^-126.
+inline F32 exp2_for_16_bits(F32 x) {
+  const F32 shift = set1(12582912.0F);  // 1.5 · 2²³: the sum's lowest bits are the rounded x
+  x = max(set1(-126.0F), x);
+  const F32 shifted = x + shift, r = x - (shifted - shift);
+  F32 p = set1(0.05517167F);
+  for (float coefficient : {0.24261113F, 0.69326097F, 0.99992806F}) p = fma(p, r, set1(coefficient));
+  return bit_cast_f32(add(bit_cast_i32(p), shift_left<23>(bit_cast_i32(shifted))));
+}
+#endif
+
 constexpr float kExponentUnit = 8388608;  // 2²³: the lowest exponent bit of a float32, as an integer
 
 // 2^x within a relative error of 6e-6, for an argument that is already scaled like the bits of a float32:

@@ -2,7 +2,8 @@
 //
 // A: activations, uint8 or float32. B: weight, int8, float32 or bfloat16, packed once into panels (packing.h). int8
 // matmuls accumulate in int32; scales, the zero point's correction and the bias are applied to each tile in float32.
-// A's rows become bfloat16 in a job, or once where there is a single row block; with AMX they become tiles before.
+// A's rows become bfloat16 in a job, or once where there is a single row block. With AMX they become tiles before; only
+// bytes of many rows in a job, whose memory for them stays in L2.
 //
 //                               N
 //               <------------------------------->
@@ -39,6 +40,9 @@ template <class Dot>
 constexpr size_t kBlockRows = kHasTiles<Dot> ? 128 : 48;
 // Weight blocks to aim at, at least, where there are several row blocks.
 constexpr size_t kMinWeightBlocks = 4;
+// Row blocks from which on a job makes its tiles of bytes, and what is different then: a row block's tiles are made
+// once for each weight block, so these are larger, and fewer. AMX comes with 2 MB of L2.
+constexpr size_t kManyRowBlocks = 8, kMinLargeWeightBlocks = 2, kLargeWeightBlockBytes = 2 * kWeightBlockBytes;
 // Panels of a weight block where there is one row block.
 constexpr size_t kPanelsOfSmallBlock = 64 / kPanelColumns;
 
@@ -104,14 +108,17 @@ void Linear<Input, Weight>::gemm(const Input* x, size_t rows, const Epilogue& ep
                                  const ThreadPool& threads) const {
   const size_t a_stride = a_row_bytes<Dot>(in_features_), steps = a_stride / 4, panel_bytes = steps * Dot::kStepBytes;
   const size_t panels = ceil_div(out_features_, kPanelColumns), row_blocks = ceil_div(rows, kBlockRows<Dot>);
-  const size_t l2_blocks = std::max(kMinWeightBlocks, ceil_div(panels * panel_bytes, kWeightBlockBytes));
+  const bool makes_tiles = kHasTiles<Dot> && sizeof(Input) == 1 && row_blocks >= kManyRowBlocks;  // in a job
+  const size_t l2_blocks = makes_tiles
+                               ? std::max(kMinLargeWeightBlocks, ceil_div(panels * panel_bytes, kLargeWeightBlockBytes))
+                               : std::max(kMinWeightBlocks, ceil_div(panels * panel_bytes, kWeightBlockBytes));
   const size_t block_panels = row_blocks > 1 ? ceil_div(panels, l2_blocks) : kPanelsOfSmallBlock;
   const size_t weight_blocks = ceil_div(panels, block_panels);
   if (!rows) return;
   const uint8_t* all_rows = nullptr;
-  if constexpr (kHasTiles<Dot>)
-    all_rows = write_rows_in_parallel<Dot>(x, rows, in_features_, threads);
-  else if (row_blocks == 1)
+  if constexpr (kHasTiles<Dot>) {
+    if (!makes_tiles) all_rows = write_rows_in_parallel<Dot>(x, rows, in_features_, threads);
+  } else if (row_blocks == 1)
     all_rows = microkernel_rows<Dot>(x, rows, in_features_);
   const size_t units = ceil_div(rows, kRowUnit<Dot>);
   auto job = [&](size_t index) {

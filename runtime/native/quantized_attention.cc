@@ -2,8 +2,7 @@
 // QuantizedLocalAttention, QuantizedDisentangledAttention): y = quantize(softmax(Q·Kᵀ · scale + bias + mask) · V) for
 // each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
-// AMX's bfloat16 has too few digits for these: of scores of hundreds it leaves an error of 11 steps of the output. Of
-// sums of two bfloat16 the error is within a step, but they are no faster than int16.
+// With AMX, long texts and large heads are multiplied in tiles, as two digits of a byte: see tile_attention.h.
 //
 // All matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
 // values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
@@ -27,11 +26,17 @@
 #include "attention_packing.h"
 #include "disentangled_attention.h"
 #include "exp2.h"
+#ifdef BERT_AMX
+#include "tile_attention.h"
+#endif
 
 namespace bert {
 
 namespace {
 
+#ifdef BERT_AMX
+constexpr size_t kMinTileTokens = 64, kMinTileHeadSize = 33;  // tiles of less are mostly padding
+#endif
 constexpr float kValueSteps = 4095;           // the values of attended keys are int16 from -kValueSteps to kValueSteps
 constexpr size_t kMaxKeysOfSum = 2048;        // of more, equal probabilities are rounded alike by more than 0.2 %
 constexpr float kMaxProbabilitySum = 524288;  // of a row, in steps; times kValueSteps it is below kMaxInt32
@@ -264,6 +269,10 @@ struct Attend {
 
 void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
                         const PositionTables<int16_t>* tables) const {
+#ifdef BERT_AMX
+  if (!tables && tokens >= kMinTileTokens && head_size >= kMinTileHeadSize)
+    return compute_in_tiles(*this, y, output, threads);
+#endif
   const size_t width = num_heads * head_size, stride = 3 * width;
   const size_t bias_size = tables ? PositionScores::size(tokens) : bias ? PositionBias::size(tokens) : 0;
   const KeyMask key_mask(mask, batch, mask_rows, tokens);

@@ -1,13 +1,11 @@
-// Attention by AMX tiles: y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head, with queries, keys, values and
-// probabilities rounded to bfloat16. Blocking: see attention.h, with blocks of 32 queries.
+// Attention by AMX tiles: y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head. Blocking: see attention.h, with
+// blocks of 16 queries, a row of tiles.
 //
-// Packed, C = kPanelColumns = 32: keys and values as in float_attention.cc, with tokens padded to whole panels; queries
-// and probabilities as tiles of A (tiles.h):
+// For float32 outputs, both matmuls multiply bfloat16 (Bf16Products); for uint8 outputs, int16 as two digits of a byte
+// (DigitProducts). Rows of A, queries or probabilities, are tiles; columns of B, keys or values, are panels of tiles,
+// C = kPanelColumns = 32. A depth is what one row of a tile holds of K, the head's elements or the keys:
 //
-//   queries  [2, padded size / 32, 16, 32]      probabilities  [2, padded keys / 32, 16, 32]
-//
-// bfloat16 has the exponents of float32, so that probabilities need no scale: 2^(score - maximum) is rounded as it is,
-// and the outputs are divided by its sum.
+//   A  [depths, Products::kTiles, 16, 64 bytes]        B  [panels, depths, Products::kTiles, 16, C, 4 bytes]
 #ifdef BERT_AMX
 #include "tile_attention.h"
 
@@ -25,34 +23,216 @@ namespace bert {
 
 namespace {
 
-constexpr size_t kTileElements = 32;  // bfloat16 of a tile's row
+constexpr size_t kPanelTileBytes = kTileRows * kPanelColumns * 4;
 
-// Packed keys and values of one head of one sequence, and working memory for a block of queries.
+// Products of rows that are rounded to bfloat16. Its exponents are those of float32, so that nothing needs a scale.
+class Bf16Products {
+ public:
+  static constexpr size_t kDepth = 32, kTiles = 1;     // elements of a row in a tile; tiles for them
+  static constexpr float kLargestProbabilityLog2 = 0;  // of what is packed
+
+  // Packs keys [count, head_size], rows `stride` apart, with zeros up to `padded` rows. Returns their unit.
+  static float pack_keys(const float* keys, size_t stride, size_t count, size_t padded, size_t head_size,
+                         const uint8_t*, uint8_t* panels) {
+    pack_rows([&](size_t token) { return keys + token * stride; }, count, padded, head_size,
+              reinterpret_cast<BFloat16*>(panels));
+    return 1;
+  }
+  // The same for values, with zeros for those that no query attends to.
+  static float pack_values(const float* values, size_t stride, size_t count, size_t padded, size_t head_size,
+                           const uint8_t* attended, uint8_t* panels) {
+    bert::pack_values(values, stride, attended, count, padded, head_size, reinterpret_cast<BFloat16*>(panels));
+    return 1;
+  }
+  // Packs a query as a row of tiles, `to` in the first. Returns its unit.
+  static float pack_query(const float* query, size_t head_size, uint8_t* to) {
+    for (size_t i = 0; i < head_size; i += kDepth, to += kTileBytes)
+      store_i32(to, load_bf16(query + i, remaining(head_size, i)));
+    return 1;
+  }
+  // Packs the probabilities of a depth.
+  static void pack_probabilities(const F32 (&probabilities)[kDepth / kLanes], uint8_t* to) {
+    store_i32(to, narrow_to_bf16(probabilities[0], probabilities[1]));
+  }
+
+  // sums [16, C] = rows of tiles · panel
+  void multiply(const uint8_t* rows, const uint8_t* panel, size_t depths) {
+    multiply_tiles<DotBF16, 1>(rows, panel, depths * kTileRows, sums_, kPanelColumns, [](size_t) {});
+  }
+  F32 sum(size_t row, size_t column) const { return load(sums_ + row * kPanelColumns + column); }
+
+ private:
+  alignas(64) float sums_[kTileRows * kPanelColumns];
+};
+
+// Products of int16 in two signed digits of base 256. That of the low digits is left out: in heads of 64 elements it is
+// about 4e-5 of the largest query times the largest key. bfloat16 would leave an error of 11 steps of the output where
+// scores are hundreds.
+//
+//   (high · 256 + low) · (high · 256 + low) = 256 · (high · high · 256 + high · low + low · high) + low · low
+class DigitProducts {
+ public:
+  static constexpr size_t kDepth = 64, kTiles = 2;               // high digits, low digits
+  static constexpr float kBase = 256, kSteps = 127 * kBase;      // of a tensor's largest element
+  static constexpr float kLargestProbabilityLog2 = 14.9886847F;  // log2 kSteps
+
+  static float pack_keys(const float* keys, size_t stride, size_t count, size_t padded, size_t head_size,
+                         const uint8_t* attended, uint8_t* panels) {
+    const float max_abs = abs_max(keys, count, head_size, stride, attended);
+    const F32 inverse_scale = set1(kSteps / max_abs);
+    for (size_t first = 0; first < padded; first += kLanes) {
+      uint8_t* to = panels + first / kPanelColumns * kPanelColumns * row_bytes(head_size) + first % kPanelColumns * 4;
+      for (size_t i = 0; i < head_size; i += kDepth, to += 2 * kPanelTileBytes) {
+        I32 high[kLanes], low[kLanes];
+        for (size_t lane = 0; lane < kLanes; ++lane) {
+          high[lane] = low[lane] = zero_i32();
+          if (first + lane < count)
+            split_row(keys + (first + lane) * stride, head_size, i, inverse_scale, high[lane], low[lane]);
+        }
+        transpose_4_bytes(high);
+        transpose_4_bytes(low);
+        for (size_t group = 0; group < kLanes; ++group) {
+          store_i32(to + group * kPanelColumns * 4, high[group]);
+          store_i32(to + kPanelTileBytes + group * kPanelColumns * 4, low[group]);
+        }
+      }
+    }
+    return max_abs / kSteps;
+  }
+  static float pack_values(const float* values, size_t stride, size_t count, size_t padded, size_t head_size,
+                           const uint8_t* attended, uint8_t* panels) {
+    const float max_abs = abs_max(values, count, head_size, stride, attended);
+    const F32 inverse_scale = set1(kSteps / max_abs);
+    for (size_t token = 0; token < padded; token += 4) {
+      // Where the four tokens stand among those of their depth, in the order of split_i16.
+      const size_t group = token / 4 % kLanes, row = group % 4 * 4 + group / 4;
+      for (size_t i = 0; i < head_size; i += kLanes) {
+        I32 steps[4];
+        for (size_t t = 0; t < 4; ++t)
+          steps[t] =
+              token + t < count
+                  ? round_to_i32(load_n(values + (token + t) * stride + i, remaining(head_size, i)) * inverse_scale)
+                  : zero_i32();
+        uint8_t* to = panels + i / kPanelColumns * kPanelColumns * row_bytes(padded) +
+                      token / kDepth * 2 * kPanelTileBytes + (row * kPanelColumns + i % kPanelColumns) * 4;
+        I32 high, low;
+        split_columns(steps, high, low);
+        store_i32(to, high);
+        store_i32(to + kPanelTileBytes, low);
+      }
+    }
+    return kBase * max_abs / kSteps;
+  }
+  static float pack_query(const float* query, size_t head_size, uint8_t* to) {
+    const float max_abs = abs_max(query, 1, head_size, 0, nullptr);
+    for (size_t i = 0; i < head_size; i += kDepth, to += 2 * kTileBytes) {
+      I32 high, low;
+      split_row(query, head_size, i, set1(kSteps / max_abs), high, low);
+      store_i32(to, high);
+      store_i32(to + kTileBytes, low);
+    }
+    return kBase * max_abs / kSteps;
+  }
+  static void pack_probabilities(const F32 (&probabilities)[kDepth / kLanes], uint8_t* to) {
+    I32 steps[4], high, low;
+    for (size_t i = 0; i < 4; ++i) steps[i] = round_to_i32(probabilities[i]);
+    split(steps, high, low);
+    store_i32(to, high);
+    store_i32(to + kTileBytes, low);
+  }
+
+  void multiply(const uint8_t* rows, const uint8_t* panel, size_t depths) {
+    constexpr size_t kStride = kPanelColumns * 4;
+    asm volatile("" ::: "memory");  // the intrinsics of GCC 12 do not say that they read memory
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (size_t depth = 0; depth < depths; ++depth, rows += 2 * kTileBytes, panel += 2 * kPanelTileBytes) {
+      const uint8_t* low = panel + kPanelTileBytes;
+      _tile_loadd(4, rows, 64);
+      _tile_loadd(6, panel, kStride);
+      multiply_tile<0, 4, 6>();
+      _tile_loadd(7, panel + kStride / 2, kStride);
+      multiply_tile<1, 4, 7>();
+      _tile_loadd(5, rows + kTileBytes, 64);
+      multiply_tile<2, 5, 6>();
+      multiply_tile<3, 5, 7>();
+      _tile_loadd(6, low, kStride);
+      multiply_tile<2, 4, 6>();
+      _tile_loadd(7, low + kStride / 2, kStride);
+      multiply_tile<3, 4, 7>();
+    }
+    _tile_stored(0, high_, kStride);
+    _tile_stored(1, high_ + kPanelColumns / 2, kStride);
+    _tile_stored(2, mixed_, kStride);
+    _tile_stored(3, mixed_ + kPanelColumns / 2, kStride);
+  }
+  F32 sum(size_t row, size_t column) const {
+    const size_t at = row * kPanelColumns + column;
+    return fma(to_f32(load_i32(high_ + at)), set1(kBase), to_f32(load_i32(mixed_ + at)));
+  }
+
+ private:
+  static size_t row_bytes(size_t elements) { return round_up(elements, kDepth) * 2; }
+  // The digits of kDepth elements of a row from `first` on.
+  static void split_row(const float* row, size_t size, size_t first, F32 inverse_scale, I32& high, I32& low) {
+    I32 steps[4];
+    for (size_t i = 0; i < 4; ++i) {
+      const size_t at = first + kLanes * i;
+      steps[i] = round_to_i32(load_n(row + at, remaining(size, at)) * inverse_scale);
+    }
+    split(steps, high, low);
+  }
+  static void split(const I32 (&steps)[4], I32& high, I32& low) {
+    split_i16(narrow_to_i16_unordered(steps[0], steps[1]), narrow_to_i16_unordered(steps[2], steps[3]), high, low);
+  }
+  template <int Sums, int A, int B>
+  static void multiply_tile() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(Sums), "i"(A), "i"(B));
+  }
+  alignas(64) int32_t high_[kTileRows * kPanelColumns];
+  int32_t mixed_[kTileRows * kPanelColumns];
+};
+
+// Packed keys, values and queries of one head of one sequence, and working memory for a block of queries.
+template <class Products>
 struct Head {
+  // Units of packed keys and values. They stand before the panels.
+  struct alignas(64) Units {
+    float keys, values;
+  };
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;  // to whole panels
-  BFloat16 *keys, *values, *queries, *probabilities;
-  float *scores, *bias;  // scores [kMaxBlockQueries, padded_tokens]; bias: of PositionBias
+  size_t padded_tokens, padded_size;  // to whole panels and depths
+  Units* units;
+  uint8_t *keys, *values;
+  uint8_t *queries, *probabilities;  // rows of tiles
+  float* query_units;
+  float *scores, *bias;  // scores [16, padded_tokens]; bias: of PositionBias
   float* rotated;        // memory of a Rotation
   uint8_t* window_mask;  // memory of a Window
   KeyRange range;        // of the block of queries
 
-  // Bytes of packed keys and values.
+  static constexpr size_t kUnit = std::max<size_t>(kPanelColumns, Products::kDepth);
+  static size_t row_bytes(size_t elements) { return ceil_div(elements, Products::kDepth) * Products::kTiles * 64; }
+  // Bytes of packed keys and values, with their units.
   static size_t panel_bytes(size_t key_tokens, size_t head_size) {
-    return 2 * sizeof(BFloat16) * round_up(key_tokens, kPanelColumns) * round_up(head_size, kPanelColumns);
+    const size_t padded_tokens = round_up(key_tokens, kUnit), padded_size = round_up(head_size, kPanelColumns);
+    return sizeof(Units) + padded_tokens * row_bytes(head_size) + padded_size * row_bytes(padded_tokens);
   }
 
   // The panels are memory of panel_bytes, or part of the working memory if `panels` is null.
-  Head(size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
+  Head(size_t tokens, size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
        Scratch& scratch, uint8_t* panels)
       : key_tokens(key_tokens),
         head_size(head_size),
-        padded_tokens(round_up(key_tokens, kPanelColumns)),
+        padded_tokens(round_up(key_tokens, kUnit)),
         padded_size(round_up(head_size, kPanelColumns)) {
     const size_t sizes[] = {panels ? 0 : panel_bytes(key_tokens, head_size),
-                            kMaxBlockQueries * padded_size * sizeof(BFloat16),
-                            kMaxBlockQueries * padded_tokens * sizeof(BFloat16),
-                            kMaxBlockQueries * padded_tokens * sizeof(float),
+                            round_up(tokens, kTileRows) * row_bytes(head_size),
+                            kTileRows * row_bytes(padded_tokens),
+                            tokens * sizeof(float),
+                            kTileRows * padded_tokens * sizeof(float),
                             bias_size * sizeof(float),
                             rotation_size * sizeof(float),
                             window_size};  // bytes
@@ -61,45 +241,22 @@ struct Head {
     uint8_t* memory = scratch.reserve(total);
     auto take = [&memory](size_t size) { return std::exchange(memory, memory + round_up(size, 64)); };
     uint8_t* const own_panels = take(sizes[0]);
-    keys = reinterpret_cast<BFloat16*>(panels ? panels : own_panels);
-    values = keys + padded_tokens * padded_size;
-    queries = reinterpret_cast<BFloat16*>(take(sizes[1]));
-    probabilities = reinterpret_cast<BFloat16*>(take(sizes[2]));
-    scores = reinterpret_cast<float*>(take(sizes[3]));
-    bias = reinterpret_cast<float*>(take(sizes[4]));
-    rotated = reinterpret_cast<float*>(take(sizes[5]));
-    window_mask = take(sizes[6]);
+    units = reinterpret_cast<Units*>(panels ? panels : own_panels);
+    keys = reinterpret_cast<uint8_t*>(units + 1);
+    values = keys + padded_tokens * row_bytes(head_size);
+    queries = take(sizes[1]);
+    probabilities = take(sizes[2]);
+    query_units = reinterpret_cast<float*>(take(sizes[3]));
+    scores = reinterpret_cast<float*>(take(sizes[4]));
+    bias = reinterpret_cast<float*>(take(sizes[5]));
+    rotated = reinterpret_cast<float*>(take(sizes[6]));
+    window_mask = take(sizes[7]);
   }
 
-  size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
-
-  // Packs keys [key_tokens, head_size].
-  void pack_keys(const float* source, size_t stride) {
-    pack_rows([&](size_t token) { return source + token * stride; }, key_tokens, padded_tokens, head_size, keys);
-  }
-
-  // Rounds queries [count, head_size] · factor to tiles.
-  void pack_queries(const float* rows, size_t stride, size_t count, float factor) const {
-    for (size_t row = 0; row < count; ++row) {
-      BFloat16* to = queries + row / kTileRows * kTileRows * padded_size + row % kTileRows * kTileElements;
-      for (size_t i = 0; i < padded_size; i += kTileElements, to += kTileRows * kTileElements) {
-        const F32 low = load_n(rows + row * stride + i, remaining(head_size, i)) * set1(factor);
-        const F32 high = load_n(rows + row * stride + i + kLanes, remaining(head_size, i + kLanes)) * set1(factor);
-        store_i32(to, narrow_to_bf16(low, high));
-      }
-    }
-  }
+  size_t padded_keys() const { return round_up(range.count, kUnit); }
+  // Tiles of queries from the first on, a multiple of 16.
+  uint8_t* query_tiles(size_t first) const { return queries + first * row_bytes(head_size); }
 };
-
-void nothing(size_t) {}
-
-// sums [rows, kPanelColumns] = A · panel of bfloat16, for rows up to 32. All 16 or 32 rows are written.
-void multiply(size_t rows, const BFloat16* a, const BFloat16* panel, size_t depth, float* sums, size_t stride) {
-  if (rows > kTileRows)
-    multiply_tiles<DotBF16, 2>(bytes_of(a), bytes_of(panel), depth / kBf16Group, sums, stride, nothing);
-  else
-    multiply_tiles<DotBF16, 1>(bytes_of(a), bytes_of(panel), depth / kBf16Group, sums, stride, nothing);
-}
 
 // Mask of a block of queries, and their bias from the first key of the range on; each may be null.
 struct ScoreTerms {
@@ -108,53 +265,81 @@ struct ScoreTerms {
   const float* bias;  // of the first query; that of the next starts a float earlier
 };
 
-// Turns R rows of scores from `first` on, exponents of 2, into probabilities of which the largest is 1, and returns
-// 1 / sum of each row. Keys that the mask leaves out, and the padding of the last panel, get 0. A NaN of a key becomes
-// that of its queries.
-template <int R>
-inline BERT_ALWAYS_INLINE void softmax(const Head& head, size_t first, const ScoreTerms& terms, float* inverse_sums) {
-  const size_t padded_keys = head.padded_keys(), count = head.range.count;
-  float* const scores = head.scores + first * head.padded_tokens;
-  F32 best[R];
-  for (int r = 0; r < R; ++r) best[r] = set1(-INFINITY);
-  const bool is_plain = !terms.mask && !terms.bias;
-  for (size_t key = 0; key < padded_keys; key += kLanes) {
-    const ptrdiff_t left = remaining(count, key);
-#pragma GCC unroll 4
-    for (int r = 0; r < R; ++r) {
-      float* const at = scores + r * head.padded_tokens + key;
-      F32 score = load(at);
-      if (!is_plain || left < kLanes) {
-        if (terms.bias) score += load_unaligned(terms.bias - (first + r) + key);
-        const LaneMask attends =
-            terms.mask ? load_mask(terms.mask + (first + r) * terms.mask_stride + key, left) : first_lanes(left);
-        score = select(attends, score, set1(-INFINITY));
-        store(at, score);
+// Step 1: scores of a block's queries, and the maximum of each row by lane. Scores times `units` are exponents of 2; a
+// bias makes units 1. Keys that the mask leaves out, and padding, get -infinity.
+template <class Products>
+void compute_scores(const Head<Products>& head, const uint8_t* queries, size_t rows, const ScoreTerms& terms,
+                    float (&units)[kTileRows], F32 (&best)[kTileRows]) {
+  const size_t padded_keys = head.padded_keys(), row_bytes = head.row_bytes(head.head_size);
+  const size_t depths = row_bytes / (64 * Products::kTiles);
+  Products products[2];  // of two panels: while the tiles multiply the next one, vectors finish the one before
+  const auto finish = [&](size_t first_key, auto is_plain) BERT_ALWAYS_INLINE {
+    const Products& panel = products[first_key / kPanelColumns % 2];
+    float* to = head.scores + first_key;
+    for (size_t row = 0; row < rows; ++row, to += head.padded_tokens) {
+      F32 row_best = best[row];
+#pragma GCC unroll 2
+      for (size_t column = 0; column < kPanelColumns; column += kLanes) {
+        F32 score = panel.sum(row, column);
+        if constexpr (!is_plain.value) {
+          const size_t key = first_key + column;
+          const ptrdiff_t left = remaining(head.range.count, key);
+          if (terms.bias) score = fma(score, set1(units[row]), load_unaligned(terms.bias - row + key));
+          const LaneMask attends =
+              terms.mask ? load_mask(terms.mask + row * terms.mask_stride + key, left) : first_lanes(left);
+          score = select(attends, score, set1(-INFINITY));
+        }
+        store(to + column, score);
+        row_best = max(row_best, score);
       }
-      best[r] = max(best[r], score);
+      best[row] = row_best;
     }
+  };
+  const auto finish_panel = [&](size_t key) BERT_ALWAYS_INLINE {
+    if (terms.mask || terms.bias || key + kPanelColumns > head.range.count)
+      finish(key, std::false_type());
+    else
+      finish(key, std::true_type());
+  };
+  for (size_t row = 0; row < rows; ++row) best[row] = set1(-INFINITY);
+  for (size_t key = 0; key < padded_keys; key += kPanelColumns) {
+    products[key / kPanelColumns % 2].multiply(queries, head.keys + (head.range.first + key) * row_bytes, depths);
+    if (key) finish_panel(key - kPanelColumns);
   }
-  float maxima[R];
-  F32 sums[R];
+  if (padded_keys) finish_panel(padded_keys - kPanelColumns);
+  if (terms.bias) std::fill_n(units, rows, 1.0F);
+}
+
+// Step 2: turns R rows of scores from `first` on into probabilities, as rows of tiles, and returns 1 / sum of each row.
+// A NaN of a key becomes that of its queries.
+template <int R, class Products>
+inline BERT_ALWAYS_INLINE void softmax(const Head<Products>& head, size_t first, const float* units, const F32* best,
+                                       float* inverse_sums) {
+  constexpr size_t kDepth = Products::kDepth;
+  F32 offsets[R], sums[R];
+  bool has_keys[R];
   for (int r = 0; r < R; ++r) {
-    maxima[r] = reduce_max(best[r]);
+    const float maximum = reduce_max(best[r]);
+    has_keys[r] = maximum != -INFINITY;
+    offsets[r] = set1(has_keys[r] ? Products::kLargestProbabilityLog2 - maximum * units[r] : 0);
     sums[r] = set1(0.0F);
   }
-  const auto power = [](F32 score, float maximum) BERT_ALWAYS_INLINE {
-    return zero_where_equal(exp2(score - set1(maximum)), score, set1(-INFINITY));
-  };
-  BFloat16* const tile =
-      head.probabilities + first / kTileRows * kTileRows * padded_keys + first % kTileRows * kTileElements;
-  for (size_t key = 0; key < padded_keys; key += kTileElements)
+  const float* scores = head.scores + first * head.padded_tokens;
+  uint8_t* to = head.probabilities + first * 64;
+  for (size_t key = 0; key < head.padded_keys(); key += kDepth, to += Products::kTiles * kTileBytes)
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      const float* const at = scores + r * head.padded_tokens + key;
-      const F32 low = power(load(at), maxima[r]), high = power(load(at + kLanes), maxima[r]);
-      sums[r] += low + high;
-      store_i32(tile + key * kTileRows + r * kTileElements, narrow_to_bf16(low, high));
+      F32 probabilities[kDepth / kLanes];
+#pragma GCC unroll 4
+      for (size_t i = 0; i < kDepth / kLanes; ++i) {
+        const F32 score = load(scores + r * head.padded_tokens + key + i * kLanes);
+        probabilities[i] = exp2_for_16_bits(fma(score, set1(units[r]), offsets[r]));
+        sums[r] += probabilities[i];
+      }
+      Products::pack_probabilities(probabilities, to + r * 64);
     }
   // A query without any key gets zeros, as in ONNX Runtime's Attention.
-  for (int r = 0; r < R; ++r) inverse_sums[r] = maxima[r] == -INFINITY ? 0 : 1 / reduce_sum(sums[r]);
+  for (int r = 0; r < R; ++r) inverse_sums[r] = has_keys[r] ? 1 / reduce_sum(sums[r]) : 0;
 }
 
 // Calls f(first row, integral constant of the row count) for blocks of at most 4 rows.
@@ -165,28 +350,65 @@ void for_each_four_rows(size_t rows, const F& f) {
   for (; first < rows; ++first) f(first, std::integral_constant<int, 1>{});
 }
 
-// Attention of a block of queries whose tiles are packed; rows of y are `stride` floats apart.
-void attend_block(const Head& head, size_t queries, const ScoreTerms& terms, float* y, size_t stride) {
-  for (size_t key = 0; key < head.padded_keys(); key += kPanelColumns)
-    multiply(queries, head.queries, head.keys + (head.range.first + key) * head.padded_size, head.padded_size,
-             head.scores + key, head.padded_tokens);
-  float factors[kMaxBlockQueries];
-  for_each_four_rows(queries,
-                     [&](size_t first, auto rows) { softmax<rows.value>(head, first, terms, factors + first); });
-  alignas(64) float sums[kTileSums];
+// The outputs of a block of queries: float32 as they are, or quantized. Rows are `stride` elements apart.
+struct FloatOutput {
+  float* y;
+  size_t stride;
+  // Stores a row's vector of the head's outputs, of which `count` elements are valid.
+  template <int R, class Value>
+  void store_rows(size_t row, size_t column, ptrdiff_t count, const Value& value) const {
+    for (int r = 0; r < R; ++r)
+      for (int half = 0; half < 2; ++half)
+        store_n(y + (row + r) * stride + column + half * kLanes, value(r, half), count - half * kLanes);
+  }
+};
+struct QuantizedOutput {
+  uint8_t* y;
+  size_t stride;
+  F32 inverse_scale, zero_point;
+  template <int R, class Value>
+  void store_rows(size_t row, size_t column, ptrdiff_t count, const Value& value) const {
+    store_tile_u8<R>(y + row * stride + column, stride, count, [&](int r, int half) BERT_ALWAYS_INLINE {
+      return round_to_i32(min(fma(value(r, half), inverse_scale, zero_point), set1(kClampBeforeU8)));
+    });
+  }
+};
+
+// Attention of a block of queries, `rows` of them, whose tiles are packed.
+template <class Products, class Output>
+void attend_block(const Head<Products>& head, size_t first_query, size_t rows, const ScoreTerms& terms,
+                  const Output& output) {
+  float units[kTileRows], factors[kTileRows];
+  F32 best[kTileRows];
+  std::copy_n(head.query_units + first_query, rows, units);
+  compute_scores(head, head.query_tiles(first_query), rows, terms, units, best);
+  for_each_four_rows(
+      rows, [&](size_t row, auto number) { softmax<number.value>(head, row, units + row, best + row, factors + row); });
+  for (size_t row = 0; row < rows; ++row) factors[row] *= head.units->values;
+  Products products;
   for (size_t column = 0; column < head.head_size; column += kPanelColumns) {
-    const BFloat16* values = head.values + column * head.padded_tokens + head.range.first * kPanelColumns;
-    multiply(queries, head.probabilities, values, head.padded_keys(), sums, kPanelColumns);
-    for (size_t row = 0; row < queries; ++row)
-      for (size_t i = 0; i < kPanelColumns; i += kLanes)
-        store_n(y + row * stride + column + i, load(sums + row * kPanelColumns + i) * set1(factors[row]),
-                remaining(head.head_size, column + i));
+    const size_t bytes = kPanelColumns * head.row_bytes(head.padded_tokens);  // of a panel
+    const size_t offset = kPanelColumns * head.row_bytes(head.range.first);
+    products.multiply(head.probabilities, head.values + column / kPanelColumns * bytes + offset,
+                      head.padded_keys() / Products::kDepth);
+    for_each_four_rows(rows, [&](size_t row, auto number) {
+      output.template store_rows<number.value>(row, column, remaining(head.head_size, column),
+                                               [&](int r, int half) BERT_ALWAYS_INLINE {
+                                                 return products.sum(row + r, half * kLanes) * set1(factors[row + r]);
+                                               });
+    });
   }
 }
 
-}  // namespace
+// Calls f(first query, count) for blocks of queries.
+template <class F>
+void for_each_block(size_t first, size_t end, const F& f) {
+  for (; first < end; first += kTileRows) f(first, std::min(kTileRows, end - first));
+}
 
-void compute_in_tiles(const Attention& attention, float* y, const ThreadPool& threads) {
+// Computes all heads; make_output(offset) is the output of a block of queries whose first element is y[offset].
+template <class Products, class MakeOutput>
+void compute_attention(const Attention& attention, const ThreadPool& threads, const MakeOutput& make_output) {
   const size_t tokens = attention.tokens, head_size = attention.head_size;
   const size_t width = attention.num_heads * head_size, stride = 3 * width;
   const size_t bias_size = attention.bias ? PositionBias::size(tokens) : 0;
@@ -194,33 +416,57 @@ void compute_in_tiles(const Attention& attention, float* y, const ThreadPool& th
   const Window local(attention.window, tokens);
   auto make = [&](const HeadPosition& at, Scratch& scratch, uint8_t* panels) {
     const size_t key_tokens = key_mask.key_tokens(at.sequence);
-    return Head(key_tokens, head_size, bias_size, Rotation::size(attention.rotary, key_tokens, head_size), local.size(),
-                scratch, panels);
+    return Head<Products>(tokens, key_tokens, head_size, bias_size,
+                          Rotation::size(attention.rotary, key_tokens, head_size), local.size(), scratch, panels);
   };
-  auto pack = [&](Head& head, const HeadPosition& at) {
+  auto pack = [&](Head<Products>& head, const HeadPosition& at) {
     size_t key_stride = stride;
     const float* keys =
         Rotation(attention.rotary, head_size, head.rotated).keys(at.queries + width, head.key_tokens, key_stride);
-    head.pack_keys(keys, key_stride);
-    pack_values(at.queries + 2 * width, stride, key_mask.attended(at.sequence), head.key_tokens, head.padded_tokens,
-                head_size, head.values);
+    const uint8_t* attended = key_mask.attended(at.sequence);
+    head.units->keys =
+        Products::pack_keys(keys, key_stride, head.key_tokens, head.padded_tokens, head_size, attended, head.keys);
+    head.units->values = Products::pack_values(at.queries + 2 * width, stride, head.key_tokens, head.padded_tokens,
+                                               head_size, attended, head.values);
   };
-  auto attend = [&](Head& head, const HeadPosition& at, size_t first_query, size_t end) {
+  auto attend = [&](Head<Products>& head, const HeadPosition& at, size_t first_query, size_t end) {
     const TileRegisters registers;
     const PositionBias head_bias(attention.bias_of_head(at.column), tokens, head.bias);
     const Rotation rotation(attention.rotary, head_size, head.rotated);
-    for (size_t first = first_query; first < end; first += kMaxBlockQueries) {
-      const size_t count = std::min(kMaxBlockQueries, end - first);
-      head.range = local.range(first, count, head.key_tokens);
-      const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
+    // All queries first, since tiles would wait for what was just stored.
+    for_each_block(first_query, end, [&](size_t first, size_t count) {
       size_t query_stride = stride;
       const float* rows = rotation.queries(at.queries + first * stride, first, count, query_stride);
-      head.pack_queries(rows, query_stride, count, attention.scale * kLog2E);
-      attend_block(head, count, {block_mask.rows, block_mask.stride, head_bias.row(first)},
-                   y + (at.sequence * tokens + first) * width + at.column, width);
-    }
+      uint8_t* tiles = head.query_tiles(first - first_query);
+      for (size_t row = 0; row < count; ++row) {
+        const float unit = Products::pack_query(rows + row * query_stride, head_size, tiles + row * 64);
+        // Above 0, so that -infinity stays it.
+        head.query_units[first - first_query + row] =
+            std::max(unit * head.units->keys * attention.scale * kLog2E, kMinAbs);
+      }
+    });
+    for_each_block(first_query, end, [&](size_t first, size_t count) {
+      head.range = local.range(first, count, head.key_tokens);
+      const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
+      attend_block(head, first - first_query, count, {block_mask.rows, block_mask.stride, head_bias.row(first)},
+                   make_output((at.sequence * tokens + first) * width + at.column));
+    });
   };
-  compute_heads(attention, true, Head::panel_bytes(tokens, head_size), threads, make, pack, attend);
+  compute_heads(attention, true, Head<Products>::panel_bytes(tokens, head_size), threads, make, pack, attend);
+}
+
+}  // namespace
+
+void compute_in_tiles(const Attention& attention, float* y, const ThreadPool& threads) {
+  const size_t width = attention.num_heads * attention.head_size;
+  compute_attention<Bf16Products>(attention, threads, [&](size_t offset) { return FloatOutput{y + offset, width}; });
+}
+
+void compute_in_tiles(const Attention& attention, uint8_t* y, QuantParams output, const ThreadPool& threads) {
+  const size_t width = attention.num_heads * attention.head_size;
+  compute_attention<DigitProducts>(attention, threads, [&](size_t offset) {
+    return QuantizedOutput{y + offset, width, set1(1 / output.scale), set1(static_cast<float>(output.zero_point))};
+  });
 }
 
 }  // namespace bert

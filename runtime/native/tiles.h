@@ -20,6 +20,7 @@
 
 namespace bert {
 
+constexpr size_t kTileBytes = kTileRows * 64;
 constexpr size_t kTileSums = 2 * kTileRows * kPanelColumns;  // of two tiles of rows
 
 // Makes the tile registers available to this thread as long as it lives: all of them 16 rows × 64 bytes.
@@ -54,12 +55,13 @@ inline BERT_ALWAYS_INLINE void multiply_tiles(const uint8_t* a, const uint8_t* p
     _tile_zero(2);
     _tile_zero(3);
   }
+  // Rows of A pass by L1: its space is for the panel, which meets the next rows again.
   for (size_t k = 0; k < steps; k += kTileRows, panel += kTileRows * Dot::kStepBytes) {
     _tile_loadd(6, panel, Dot::kStepBytes);
-    _tile_loadd(4, a + 64 * k, 64);
+    _tile_stream_loadd(4, a + 64 * k, 64);
     _tile_loadd(7, panel + Dot::kStepBytes / 2, Dot::kStepBytes);
     Dot::template multiply_tile<0, 4, 6>();
-    if constexpr (Tiles == 2) _tile_loadd(5, a + 64 * (steps + k), 64);
+    if constexpr (Tiles == 2) _tile_stream_loadd(5, a + 64 * (steps + k), 64);
     Dot::template multiply_tile<1, 4, 7>();
     if constexpr (Tiles == 2) {
       Dot::template multiply_tile<2, 5, 6>();
