@@ -8,7 +8,7 @@ from bert_export.output_files import write_errors
 from bert_runtime.bundle.atomic_files import atomic_path, output_problem
 from bert_runtime.errors import InputError, MissingExtraError
 
-__all__ = ["check_figure_path", "write_figure"]
+__all__ = ["check_figure_path", "require_matplotlib", "write_figure"]
 
 _SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -30,6 +30,19 @@ def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "pict
         raise InputError(f"{path}: expected a {kind} that ends in {', '.join(_SUFFIXES)}")
     if problem := output_problem(path):
         raise InputError(problem)
+    require_matplotlib(extra, purpose)
+
+
+def require_matplotlib(extra: str, purpose: str) -> None:
+    """Check, before anything is computed, that figures can be drawn.
+
+    Args:
+        extra: The extra of bert-export that installs matplotlib for the caller.
+        purpose: What needs matplotlib, as the subject of a sentence.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     if find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra, purpose)
 

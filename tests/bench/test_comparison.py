@@ -211,8 +211,9 @@ def test_report_is_read_back_unchanged(report: Report, result: Path) -> None:
     assert (result.parent / "result.png").stat().st_size > 10_000
 
 
-def test_output_folder_is_replaced_with_force_and_only_if_it_holds_a_report(report: Report, result: Path) -> None:
+def test_output_folder_is_new_or_with_force_one_that_holds_a_report_alone(report: Report, result: Path) -> None:
     folder = result.parent
+    check_output(folder.with_name("new") / "folder", force=False)
     with pytest.raises(BenchError, match="exists already"):
         check_output(folder, force=False)
     check_output(folder, force=True)

@@ -12,16 +12,20 @@ _COMPARISON_SHAPES = ("1x16", "1x128", "32x128")
 """Shapes of a comparison's chart, if they were measured; else the first three."""
 
 
-def require_plotting(path: Path) -> None:
-    """Check that a chart can be written to `path`.
+def require_plotting(path: Path | None = None) -> None:
+    """Check that charts can be drawn, and written to `path` if it is given.
 
     Raises:
-        InputError: the suffix is not png, svg or pdf.
+        InputError: the suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
-    from bert_export.figure_files import check_figure_path  # a worker imports this module without bert_export
+    # A worker imports this module without bert_export.
+    from bert_export.figure_files import check_figure_path, require_matplotlib
 
-    check_figure_path(path, "bench", "plotting", kind="chart")
+    if path is None:
+        require_matplotlib("bench", "plotting")
+    else:
+        check_figure_path(path, "bench", "plotting", kind="chart")
 
 
 def plot_report(report: Report, path: Path) -> None:

@@ -26,7 +26,7 @@ def check_output(folder: Path, *, force: bool) -> None:
         BertError: `folder` cannot be replaced.
         MissingExtraError: matplotlib is not installed.
     """
-    require_plotting(folder / CHART)
+    require_plotting()
     check_replaceable(folder)
     if folder.exists() and not force:
         raise BenchError(f"{folder}: exists already; name another folder, or replace it with --force")
