@@ -1,9 +1,9 @@
-// Shared by the files of attention (int16, float32, and bfloat16 on tiles) and keep_tokens.cc: masks, scores and the
+// Shared by the files of attention (int16, float32, and tiles) and keep_tokens.cc: masks, scores and the
 // loop over heads.
 //
 // Blocking. A job is one head of one sequence. It packs the head's keys and values once, then takes blocks of up to
-// MR = kMaxTileRows queries (16 on tiles); the scores of one block stay in the cache between the three
-// steps. Few heads of a long text are packed first, and a job is then a part of a head's queries: see compute_heads.
+// MR = kMaxTileRows queries (16 on tiles); the scores of one block stay in the cache between the three steps. Few heads
+// of a long text are packed first, and a job is then a part of a head's queries: see compute_heads.
 //
 //                        keys, packed                        values, packed
 //                    panels of C = kPanelColumns tokens   panels of C elements of the head
@@ -33,8 +33,6 @@ namespace bert {
 
 // Queries of a block, at most: the microkernel's rows, or those of a tile.
 constexpr size_t kMaxBlockQueries = kHasAmx ? 16 : kMaxTileRows;
-// A block of queries reads keys from a multiple of this on: a panel, or what a row of a tile holds of probabilities.
-constexpr size_t kKeyUnit = kHasAmx ? 64 : kPanelColumns;
 constexpr float kLog2E = 1.44269504F;  // softmax is computed with powers of 2: exp(x) = 2^(x · log2 e)
 
 template <class T>
@@ -169,10 +167,10 @@ class Window {
   explicit operator bool() const { return window_; }
   // Bytes of memory for the mask of one block.
   size_t size() const { return window_ ? kMaxBlockQueries * stride() : 0; }
-  size_t stride() const { return round_up(2 * window_ + kMaxBlockQueries, kKeyUnit) + kKeyUnit; }
+  size_t stride() const { return round_up(2 * window_ + kMaxBlockQueries, kPanelColumns) + kPanelColumns; }
   KeyRange range(size_t first_query, size_t queries, size_t key_tokens) const {
     if (!window_) return {0, key_tokens};
-    const size_t first = first_query > window_ ? (first_query - window_) / kKeyUnit * kKeyUnit : 0;
+    const size_t first = first_query > window_ ? (first_query - window_) / kPanelColumns * kPanelColumns : 0;
     const size_t end = std::min(key_tokens, first_query + queries + window_);
     return {first, end > first ? end - first : 0};
   }

@@ -107,20 +107,6 @@ inline void split_i16(I32 a, I32 b, I32& high, I32& low) {
   const I32 byte = _mm512_set1_epi16(255);
   low = _mm512_packus_epi16(_mm512_and_si512(a, byte), _mm512_and_si512(b, byte));
 }
-// The same for int32, so that a lane has the bytes of its four elements.
-inline void split_columns(const I32 (&elements)[4], I32& high, I32& low) {
-  I32 highs[4];
-  for (int i = 0; i < 4; ++i) highs[i] = _mm512_srai_epi32(add(elements[i], set1(128)), 8);
-  const auto join = [](const I32(&bytes)[4]) {
-    const I32 byte = set1(255);
-    const I32 lower =
-        _mm512_or_si512(_mm512_and_si512(bytes[0], byte), shift_left<8>(_mm512_and_si512(bytes[1], byte)));
-    return _mm512_or_si512(_mm512_or_si512(lower, shift_left<16>(_mm512_and_si512(bytes[2], byte))),
-                           shift_left<24>(bytes[3]));
-  };
-  high = join(highs);
-  low = join(elements);
-}
 #endif
 // int32 → uint8, saturating: (a, b, c, d) in order.
 inline I32 narrow_to_u8(I32 a, I32 b, I32 c, I32 d) {
@@ -220,6 +206,9 @@ inline I32 interleave_bf16(F32 even, F32 odd) {
   const __m512i order = _mm512_or_si512(lanes, _mm512_slli_epi32(_mm512_or_si512(lanes, set1(16)), 16));
   return _mm512_permutexvar_epi16(order, narrow_to_bf16(even, odd));
 }
+// The even and the odd elements of pairs.
+inline F32 even_bf16(I32 pairs) { return bit_cast_f32(_mm512_slli_epi32(pairs, 16)); }
+inline F32 odd_bf16(I32 pairs) { return bit_cast_f32(_mm512_and_si512(pairs, set1(-65536))); }
 // Stores rows as bfloat16, those of each lane together.
 inline void store_bf16_columns(BFloat16* memory, const F32 (&rows)[kBf16Group]) {
   store_i32(memory, interleave_bf16(rows[0], rows[1]));

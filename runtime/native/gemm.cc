@@ -11,7 +11,8 @@
 //   B, packed | |p0 |p1 |p2 |p3 |p4 |p5 |p6 |p7 |   panel: NR = kPanelColumns columns, all of K
 //           K | |   |   |   |   |   |   |   |   |   weight block: successive panels, about kWeightBlockBytes or less:
 //             v +---+---+---+---+---+---+---+---+     it stays in L2 while all row blocks are multiplied by
-//                block 0 block 1 block 2 block 3      it. About kMinWeightBlocks = 4 blocks or more.
+//                block 0 block 1 block 2 block 3      it. About kMinWeightBlocks = 4 blocks or more; with many row
+//                                                     blocks of tiles, fewer and larger ones.
 //        K                    C
 //     <----->   +-------+-------+-------+-------+
 //   ^ +-----+   | job 0 | job 2 | job 4 | job 6 |   row block: up to kBlockRows rows of A

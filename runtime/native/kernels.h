@@ -171,7 +171,7 @@ class PositionTables {
 // Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.
 struct Attention {
   size_t batch, tokens, num_heads, head_size;
-  float scale;
+  float scale;       // above 0
   const float* qkv;  // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
   // [batch, 1, mask_rows, tokens], mask_rows tokens, or 1 for all queries alike; 0 where a query does not attend to a
   // key; null attends to all
@@ -191,7 +191,7 @@ struct Attention {
   // The same with matmuls of bfloat16, but for the scores of `tables`.
   void compute_bf16(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
 #endif
-  // y [batch, tokens, num_heads · head_size], uint8: all matmuls are int16 × int16 → int32.
+  // y [batch, tokens, num_heads · head_size], uint8: matmuls of 16 bits.
   void compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
                const PositionTables<int16_t>* tables = nullptr) const;
 };

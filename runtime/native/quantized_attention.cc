@@ -2,7 +2,7 @@
 // QuantizedLocalAttention, QuantizedDisentangledAttention): y = quantize(softmax(Q·Kᵀ · scale + bias + mask) · V) for
 // each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
-// With AMX, long texts and large heads are multiplied in tiles, as two digits of a byte: see tile_attention.h.
+// With AMX, long texts and large heads are multiplied in tiles: see tile_attention.cc.
 //
 // All matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
 // values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
@@ -36,6 +36,7 @@ namespace {
 
 #ifdef BERT_AMX
 constexpr size_t kMinTileTokens = 64, kMinTileHeadSize = 33;  // tiles of less are mostly padding
+constexpr size_t kMaxTileHeadSize = 65536;                    // of more products of digits, int32 sums could overflow
 #endif
 constexpr float kValueSteps = 4095;           // the values of attended keys are int16 from -kValueSteps to kValueSteps
 constexpr size_t kMaxKeysOfSum = 2048;        // of more, equal probabilities are rounded alike by more than 0.2 %
@@ -270,7 +271,7 @@ struct Attend {
 void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
                         const PositionTables<int16_t>* tables) const {
 #ifdef BERT_AMX
-  if (!tables && tokens >= kMinTileTokens && head_size >= kMinTileHeadSize)
+  if (!tables && tokens >= kMinTileTokens && head_size >= kMinTileHeadSize && head_size <= kMaxTileHeadSize)
     return compute_in_tiles(*this, y, output, threads);
 #endif
   const size_t width = num_heads * head_size, stride = 3 * width;

@@ -1,11 +1,14 @@
 // Attention by AMX tiles: y = softmax(Q·Kᵀ · scale + bias + mask) · V for each head. Blocking: see attention.h, with
 // blocks of 16 queries, a row of tiles.
 //
-// For float32 outputs, both matmuls multiply bfloat16 (Bf16Products); for uint8 outputs, int16 as two digits of a byte
-// (DigitProducts). Rows of A, queries or probabilities, are tiles; columns of B, keys or values, are panels of tiles,
-// C = kPanelColumns = 32. A depth is what one row of a tile holds of K, the head's elements or the keys:
+// For float32 outputs, all is rounded to bfloat16. For uint8 outputs, queries and keys are int16 (DigitProducts), and
+// values are sums of two bfloat16. bfloat16 has the exponents of float32, so that probabilities and values need no
+// scale: 2^(score - maximum) is rounded as it is, and the outputs are divided by the sum.
 //
-//   A  [depths, Products::kTiles, 16, 64 bytes]        B  [panels, depths, Products::kTiles, 16, C, 4 bytes]
+// Rows of A, queries or probabilities, are tiles; columns of B, keys or values, are panels of tiles, C = kPanelColumns
+// = 32. A depth is what a row of a tile holds of K: elements of the head, or keys.
+//
+//   A  [depths, parts, 16, 64 bytes]        B  [panels, depths, parts, 16, C, 4 bytes]
 #ifdef BERT_AMX
 #include "tile_attention.h"
 
@@ -25,11 +28,12 @@ namespace {
 
 constexpr size_t kPanelTileBytes = kTileRows * kPanelColumns * 4;
 
-// Products of rows that are rounded to bfloat16. Its exponents are those of float32, so that nothing needs a scale.
+constexpr size_t kBf16Depth = 32;
+
+// Scores of queries and keys that are rounded to bfloat16.
 class Bf16Products {
  public:
-  static constexpr size_t kDepth = 32, kTiles = 1;     // elements of a row in a tile; tiles for them
-  static constexpr float kLargestProbabilityLog2 = 0;  // of what is packed
+  static size_t row_bytes(size_t head_size) { return round_up(head_size, kBf16Depth) * sizeof(BFloat16); }
 
   // Packs keys [count, head_size], rows `stride` apart, with zeros up to `padded` rows. Returns their unit.
   static float pack_keys(const float* keys, size_t stride, size_t count, size_t padded, size_t head_size,
@@ -38,26 +42,15 @@ class Bf16Products {
               reinterpret_cast<BFloat16*>(panels));
     return 1;
   }
-  // The same for values, with zeros for those that no query attends to.
-  static float pack_values(const float* values, size_t stride, size_t count, size_t padded, size_t head_size,
-                           const uint8_t* attended, uint8_t* panels) {
-    bert::pack_values(values, stride, attended, count, padded, head_size, reinterpret_cast<BFloat16*>(panels));
-    return 1;
-  }
   // Packs a query as a row of tiles, `to` in the first. Returns its unit.
   static float pack_query(const float* query, size_t head_size, uint8_t* to) {
-    for (size_t i = 0; i < head_size; i += kDepth, to += kTileBytes)
+    for (size_t i = 0; i < head_size; i += kBf16Depth, to += kTileBytes)
       store_i32(to, load_bf16(query + i, remaining(head_size, i)));
     return 1;
   }
-  // Packs the probabilities of a depth.
-  static void pack_probabilities(const F32 (&probabilities)[kDepth / kLanes], uint8_t* to) {
-    store_i32(to, narrow_to_bf16(probabilities[0], probabilities[1]));
-  }
-
-  // sums [16, C] = rows of tiles · panel
-  void multiply(const uint8_t* rows, const uint8_t* panel, size_t depths) {
-    multiply_tiles<DotBF16, 1>(rows, panel, depths * kTileRows, sums_, kPanelColumns, [](size_t) {});
+  // sums [16, C] = queries · panel of keys
+  void multiply(const uint8_t* queries, const uint8_t* panel, size_t row_bytes) {
+    multiply_tiles<DotBF16, 1>(queries, panel, row_bytes / 4, sums_, kPanelColumns, [](size_t) {});
   }
   F32 sum(size_t row, size_t column) const { return load(sums_ + row * kPanelColumns + column); }
 
@@ -65,16 +58,14 @@ class Bf16Products {
   alignas(64) float sums_[kTileRows * kPanelColumns];
 };
 
-// Products of int16 in two signed digits of base 256. That of the low digits is left out: in heads of 64 elements it is
-// about 4e-5 of the largest query times the largest key. bfloat16 would leave an error of 11 steps of the output where
-// scores are hundreds.
+// Scores of queries and keys that are int16, as two signed digits of base 256: bfloat16 would leave an error of 11
+// steps of the output where scores are hundreds. The product of the low digits is left out: in heads of 64 elements it
+// is about 4e-5 of the largest query times the largest key.
 //
-//   (high · 256 + low) · (high · 256 + low) = 256 · (high · high · 256 + high · low + low · high) + low · low
+//   (h · 256 + l) · (h · 256 + l) = 256 · (h · h · 256 + h · l + l · h) + l · l
 class DigitProducts {
  public:
-  static constexpr size_t kDepth = 64, kTiles = 2;               // high digits, low digits
-  static constexpr float kBase = 256, kSteps = 127 * kBase;      // of a tensor's largest element
-  static constexpr float kLargestProbabilityLog2 = 14.9886847F;  // log2 kSteps
+  static size_t row_bytes(size_t head_size) { return 2 * round_up(head_size, kDepth); }
 
   static float pack_keys(const float* keys, size_t stride, size_t count, size_t padded, size_t head_size,
                          const uint8_t* attended, uint8_t* panels) {
@@ -99,30 +90,6 @@ class DigitProducts {
     }
     return max_abs / kSteps;
   }
-  static float pack_values(const float* values, size_t stride, size_t count, size_t padded, size_t head_size,
-                           const uint8_t* attended, uint8_t* panels) {
-    const float max_abs = abs_max(values, count, head_size, stride, attended);
-    const F32 inverse_scale = set1(kSteps / max_abs);
-    for (size_t token = 0; token < padded; token += 4) {
-      // Where the four tokens stand among those of their depth, in the order of split_i16.
-      const size_t group = token / 4 % kLanes, row = group % 4 * 4 + group / 4;
-      for (size_t i = 0; i < head_size; i += kLanes) {
-        I32 steps[4];
-        for (size_t t = 0; t < 4; ++t)
-          steps[t] =
-              token + t < count
-                  ? round_to_i32(load_n(values + (token + t) * stride + i, remaining(head_size, i)) * inverse_scale)
-                  : zero_i32();
-        uint8_t* to = panels + i / kPanelColumns * kPanelColumns * row_bytes(padded) +
-                      token / kDepth * 2 * kPanelTileBytes + (row * kPanelColumns + i % kPanelColumns) * 4;
-        I32 high, low;
-        split_columns(steps, high, low);
-        store_i32(to, high);
-        store_i32(to + kPanelTileBytes, low);
-      }
-    }
-    return kBase * max_abs / kSteps;
-  }
   static float pack_query(const float* query, size_t head_size, uint8_t* to) {
     const float max_abs = abs_max(query, 1, head_size, 0, nullptr);
     for (size_t i = 0; i < head_size; i += kDepth, to += 2 * kTileBytes) {
@@ -133,29 +100,21 @@ class DigitProducts {
     }
     return kBase * max_abs / kSteps;
   }
-  static void pack_probabilities(const F32 (&probabilities)[kDepth / kLanes], uint8_t* to) {
-    I32 steps[4], high, low;
-    for (size_t i = 0; i < 4; ++i) steps[i] = round_to_i32(probabilities[i]);
-    split(steps, high, low);
-    store_i32(to, high);
-    store_i32(to + kTileBytes, low);
-  }
-
-  void multiply(const uint8_t* rows, const uint8_t* panel, size_t depths) {
+  void multiply(const uint8_t* queries, const uint8_t* panel, size_t row_bytes) {
     constexpr size_t kStride = kPanelColumns * 4;
     asm volatile("" ::: "memory");  // the intrinsics of GCC 12 do not say that they read memory
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (size_t depth = 0; depth < depths; ++depth, rows += 2 * kTileBytes, panel += 2 * kPanelTileBytes) {
+    for (size_t i = 0; i < row_bytes; i += 2 * kDepth, queries += 2 * kTileBytes, panel += 2 * kPanelTileBytes) {
       const uint8_t* low = panel + kPanelTileBytes;
-      _tile_loadd(4, rows, 64);
+      _tile_loadd(4, queries, 64);
       _tile_loadd(6, panel, kStride);
       multiply_tile<0, 4, 6>();
       _tile_loadd(7, panel + kStride / 2, kStride);
       multiply_tile<1, 4, 7>();
-      _tile_loadd(5, rows + kTileBytes, 64);
+      _tile_loadd(5, queries + kTileBytes, 64);
       multiply_tile<2, 5, 6>();
       multiply_tile<3, 5, 7>();
       _tile_loadd(6, low, kStride);
@@ -174,17 +133,16 @@ class DigitProducts {
   }
 
  private:
-  static size_t row_bytes(size_t elements) { return round_up(elements, kDepth) * 2; }
-  // The digits of kDepth elements of a row from `first` on.
+  static constexpr size_t kDepth = 64;
+  static constexpr float kBase = 256, kSteps = 127 * kBase;  // of a query's, or a head's keys', largest element
+
+  // The digits of kDepth elements of a row from `first` on, in the order of split_i16.
   static void split_row(const float* row, size_t size, size_t first, F32 inverse_scale, I32& high, I32& low) {
     I32 steps[4];
     for (size_t i = 0; i < 4; ++i) {
       const size_t at = first + kLanes * i;
       steps[i] = round_to_i32(load_n(row + at, remaining(size, at)) * inverse_scale);
     }
-    split(steps, high, low);
-  }
-  static void split(const I32 (&steps)[4], I32& high, I32& low) {
     split_i16(narrow_to_i16_unordered(steps[0], steps[1]), narrow_to_i16_unordered(steps[2], steps[3]), high, low);
   }
   template <int Sums, int A, int B>
@@ -195,16 +153,66 @@ class DigitProducts {
   int32_t mixed_[kTileRows * kPanelColumns];
 };
 
+// Values [keys, head_size] as sums of `Parts` bfloat16, and their products with probabilities.
+template <int Parts>
+class WeightedSums {
+ public:
+  // Of a panel: 32 elements of the head.
+  static size_t panel_bytes(size_t padded_keys) { return Parts * padded_keys * kPanelColumns * sizeof(BFloat16); }
+
+  // Packs values, rows `stride` apart, with zeros for those that no query attends to: padding may hold NaN.
+  static void pack(const float* values, size_t stride, const uint8_t* attended, size_t count, size_t padded,
+                   size_t head_size, uint8_t* panels) {
+    for (size_t i = 0; i < round_up(head_size, kPanelColumns); i += kLanes) {
+      uint8_t* const panel = panels + i / kPanelColumns * panel_bytes(padded) + i % kPanelColumns * 4;
+      for (size_t token = 0; token < padded; token += 2) {
+        F32 rows[2];
+        for (size_t row = 0; row < 2; ++row) {
+          const size_t at = token + row;
+          rows[row] = at < count && (!attended || attended[at])
+                          ? load_n(values + at * stride + i, remaining(head_size, i))
+                          : set1(0.0F);
+        }
+        uint8_t* to = panel + token / kBf16Depth * Parts * kPanelTileBytes + token % kBf16Depth / 2 * kPanelColumns * 4;
+        for (int part = 0; part < Parts; ++part, to += kPanelTileBytes) {
+          const I32 rounded = interleave_bf16(rows[0], rows[1]);
+          store_i32(to, rounded);
+          rows[0] = rows[0] - even_bf16(rounded);
+          rows[1] = rows[1] - odd_bf16(rounded);
+        }
+      }
+    }
+  }
+  // sums [16, C] = probabilities [16, padded_keys] · panel
+  void multiply(const uint8_t* probabilities, const uint8_t* panel, size_t padded_keys) {
+    constexpr size_t kStride = kPanelColumns * 4;
+    asm volatile("" ::: "memory");
+    _tile_zero(0);
+    _tile_zero(1);
+    for (size_t key = 0; key < padded_keys; key += kBf16Depth, probabilities += kTileBytes) {
+      _tile_loadd(4, probabilities, 64);
+      for (int part = 0; part < Parts; ++part, panel += kPanelTileBytes) {
+        _tile_loadd(6, panel, kStride);
+        DotBF16::multiply_tile<0, 4, 6>();
+        _tile_loadd(7, panel + kStride / 2, kStride);
+        DotBF16::multiply_tile<1, 4, 7>();
+      }
+    }
+    _tile_stored(0, sums_, kStride);
+    _tile_stored(1, sums_ + kPanelColumns / 2, kStride);
+  }
+  F32 sum(size_t row, size_t column) const { return load(sums_ + row * kPanelColumns + column); }
+
+ private:
+  alignas(64) float sums_[kTileRows * kPanelColumns];
+};
+
 // Packed keys, values and queries of one head of one sequence, and working memory for a block of queries.
-template <class Products>
+template <class Products, int Parts>
 struct Head {
-  // Units of packed keys and values. They stand before the panels.
-  struct alignas(64) Units {
-    float keys, values;
-  };
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;  // to whole panels and depths
-  Units* units;
+  size_t padded_tokens, padded_size;  // to whole panels
+  float* key_unit;                    // of the keys' products; stands before the panels
   uint8_t *keys, *values;
   uint8_t *queries, *probabilities;  // rows of tiles
   float* query_units;
@@ -213,12 +221,11 @@ struct Head {
   uint8_t* window_mask;  // memory of a Window
   KeyRange range;        // of the block of queries
 
-  static constexpr size_t kUnit = std::max<size_t>(kPanelColumns, Products::kDepth);
-  static size_t row_bytes(size_t elements) { return ceil_div(elements, Products::kDepth) * Products::kTiles * 64; }
-  // Bytes of packed keys and values, with their units.
+  // Bytes of packed keys and values, with the keys' unit.
   static size_t panel_bytes(size_t key_tokens, size_t head_size) {
-    const size_t padded_tokens = round_up(key_tokens, kUnit), padded_size = round_up(head_size, kPanelColumns);
-    return sizeof(Units) + padded_tokens * row_bytes(head_size) + padded_size * row_bytes(padded_tokens);
+    const size_t padded_tokens = round_up(key_tokens, kPanelColumns);
+    return 64 + padded_tokens * Products::row_bytes(head_size) +
+           ceil_div(head_size, kPanelColumns) * WeightedSums<Parts>::panel_bytes(padded_tokens);
   }
 
   // The panels are memory of panel_bytes, or part of the working memory if `panels` is null.
@@ -226,11 +233,11 @@ struct Head {
        Scratch& scratch, uint8_t* panels)
       : key_tokens(key_tokens),
         head_size(head_size),
-        padded_tokens(round_up(key_tokens, kUnit)),
+        padded_tokens(round_up(key_tokens, kPanelColumns)),
         padded_size(round_up(head_size, kPanelColumns)) {
     const size_t sizes[] = {panels ? 0 : panel_bytes(key_tokens, head_size),
-                            round_up(tokens, kTileRows) * row_bytes(head_size),
-                            kTileRows * row_bytes(padded_tokens),
+                            round_up(tokens, kTileRows) * Products::row_bytes(head_size),
+                            kTileRows * padded_tokens * sizeof(BFloat16),
                             tokens * sizeof(float),
                             kTileRows * padded_tokens * sizeof(float),
                             bias_size * sizeof(float),
@@ -241,9 +248,9 @@ struct Head {
     uint8_t* memory = scratch.reserve(total);
     auto take = [&memory](size_t size) { return std::exchange(memory, memory + round_up(size, 64)); };
     uint8_t* const own_panels = take(sizes[0]);
-    units = reinterpret_cast<Units*>(panels ? panels : own_panels);
-    keys = reinterpret_cast<uint8_t*>(units + 1);
-    values = keys + padded_tokens * row_bytes(head_size);
+    key_unit = reinterpret_cast<float*>(panels ? panels : own_panels);
+    keys = (panels ? panels : own_panels) + 64;
+    values = keys + padded_tokens * Products::row_bytes(head_size);
     queries = take(sizes[1]);
     probabilities = take(sizes[2]);
     query_units = reinterpret_cast<float*>(take(sizes[3]));
@@ -253,9 +260,9 @@ struct Head {
     window_mask = take(sizes[7]);
   }
 
-  size_t padded_keys() const { return round_up(range.count, kUnit); }
-  // Tiles of queries from the first on, a multiple of 16.
-  uint8_t* query_tiles(size_t first) const { return queries + first * row_bytes(head_size); }
+  size_t padded_keys() const { return round_up(range.count, kPanelColumns); }
+  // Tiles of queries from `first` on, a multiple of 16.
+  uint8_t* query_tiles(size_t first) const { return queries + first * Products::row_bytes(head_size); }
 };
 
 // Mask of a block of queries, and their bias from the first key of the range on; each may be null.
@@ -267,11 +274,10 @@ struct ScoreTerms {
 
 // Step 1: scores of a block's queries, and the maximum of each row by lane. Scores times `units` are exponents of 2; a
 // bias makes units 1. Keys that the mask leaves out, and padding, get -infinity.
-template <class Products>
-void compute_scores(const Head<Products>& head, const uint8_t* queries, size_t rows, const ScoreTerms& terms,
+template <class Products, int Parts>
+void compute_scores(const Head<Products, Parts>& head, const uint8_t* queries, size_t rows, const ScoreTerms& terms,
                     float (&units)[kTileRows], F32 (&best)[kTileRows]) {
-  const size_t padded_keys = head.padded_keys(), row_bytes = head.row_bytes(head.head_size);
-  const size_t depths = row_bytes / (64 * Products::kTiles);
+  const size_t padded_keys = head.padded_keys(), row_bytes = Products::row_bytes(head.head_size);
   Products products[2];  // of two panels: while the tiles multiply the next one, vectors finish the one before
   const auto finish = [&](size_t first_key, auto is_plain) BERT_ALWAYS_INLINE {
     const Products& panel = products[first_key / kPanelColumns % 2];
@@ -303,7 +309,7 @@ void compute_scores(const Head<Products>& head, const uint8_t* queries, size_t r
   };
   for (size_t row = 0; row < rows; ++row) best[row] = set1(-INFINITY);
   for (size_t key = 0; key < padded_keys; key += kPanelColumns) {
-    products[key / kPanelColumns % 2].multiply(queries, head.keys + (head.range.first + key) * row_bytes, depths);
+    products[key / kPanelColumns % 2].multiply(queries, head.keys + (head.range.first + key) * row_bytes, row_bytes);
     if (key) finish_panel(key - kPanelColumns);
   }
   if (padded_keys) finish_panel(padded_keys - kPanelColumns);
@@ -312,31 +318,28 @@ void compute_scores(const Head<Products>& head, const uint8_t* queries, size_t r
 
 // Step 2: turns R rows of scores from `first` on into probabilities, as rows of tiles, and returns 1 / sum of each row.
 // A NaN of a key becomes that of its queries.
-template <int R, class Products>
-inline BERT_ALWAYS_INLINE void softmax(const Head<Products>& head, size_t first, const float* units, const F32* best,
-                                       float* inverse_sums) {
-  constexpr size_t kDepth = Products::kDepth;
-  F32 offsets[R], sums[R];
+template <int R, class Products, int Parts>
+inline BERT_ALWAYS_INLINE void softmax(const Head<Products, Parts>& head, size_t first, const float* units,
+                                       const F32* best, float* inverse_sums) {
+  F32 maxima[R], sums[R];
   bool has_keys[R];
   for (int r = 0; r < R; ++r) {
     const float maximum = reduce_max(best[r]);
     has_keys[r] = maximum != -INFINITY;
-    offsets[r] = set1(has_keys[r] ? Products::kLargestProbabilityLog2 - maximum * units[r] : 0);
+    maxima[r] = set1(has_keys[r] ? maximum : 0);
     sums[r] = set1(0.0F);
   }
   const float* scores = head.scores + first * head.padded_tokens;
   uint8_t* to = head.probabilities + first * 64;
-  for (size_t key = 0; key < head.padded_keys(); key += kDepth, to += Products::kTiles * kTileBytes)
+  for (size_t key = 0; key < head.padded_keys(); key += kBf16Depth, to += kTileBytes)
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
-      F32 probabilities[kDepth / kLanes];
-#pragma GCC unroll 4
-      for (size_t i = 0; i < kDepth / kLanes; ++i) {
-        const F32 score = load(scores + r * head.padded_tokens + key + i * kLanes);
-        probabilities[i] = exp2_for_16_bits(fma(score, set1(units[r]), offsets[r]));
-        sums[r] += probabilities[i];
-      }
-      Products::pack_probabilities(probabilities, to + r * 64);
+      const float* const at = scores + r * head.padded_tokens + key;
+      const auto power = [&](const float* score)
+                             BERT_ALWAYS_INLINE { return exp2_for_bf16((load(score) - maxima[r]) * set1(units[r])); };
+      const F32 low = power(at), high = power(at + kLanes);
+      store_i32(to + r * 64, narrow_to_bf16(low, high));
+      sums[r] += low + high;
     }
   // A query without any key gets zeros, as in ONNX Runtime's Attention.
   for (int r = 0; r < R; ++r) inverse_sums[r] = has_keys[r] ? 1 / reduce_sum(sums[r]) : 0;
@@ -375,8 +378,8 @@ struct QuantizedOutput {
 };
 
 // Attention of a block of queries, `rows` of them, whose tiles are packed.
-template <class Products, class Output>
-void attend_block(const Head<Products>& head, size_t first_query, size_t rows, const ScoreTerms& terms,
+template <class Products, int Parts, class Output>
+void attend_block(const Head<Products, Parts>& head, size_t first_query, size_t rows, const ScoreTerms& terms,
                   const Output& output) {
   float units[kTileRows], factors[kTileRows];
   F32 best[kTileRows];
@@ -384,17 +387,15 @@ void attend_block(const Head<Products>& head, size_t first_query, size_t rows, c
   compute_scores(head, head.query_tiles(first_query), rows, terms, units, best);
   for_each_four_rows(
       rows, [&](size_t row, auto number) { softmax<number.value>(head, row, units + row, best + row, factors + row); });
-  for (size_t row = 0; row < rows; ++row) factors[row] *= head.units->values;
-  Products products;
+  WeightedSums<Parts> sums;
+  const uint8_t* panel = head.values + WeightedSums<Parts>::panel_bytes(head.range.first);
   for (size_t column = 0; column < head.head_size; column += kPanelColumns) {
-    const size_t bytes = kPanelColumns * head.row_bytes(head.padded_tokens);  // of a panel
-    const size_t offset = kPanelColumns * head.row_bytes(head.range.first);
-    products.multiply(head.probabilities, head.values + column / kPanelColumns * bytes + offset,
-                      head.padded_keys() / Products::kDepth);
+    sums.multiply(head.probabilities, panel, head.padded_keys());
+    panel += WeightedSums<Parts>::panel_bytes(head.padded_tokens);
     for_each_four_rows(rows, [&](size_t row, auto number) {
       output.template store_rows<number.value>(row, column, remaining(head.head_size, column),
                                                [&](int r, int half) BERT_ALWAYS_INLINE {
-                                                 return products.sum(row + r, half * kLanes) * set1(factors[row + r]);
+                                                 return sums.sum(row + r, half * kLanes) * set1(factors[row + r]);
                                                });
     });
   }
@@ -407,8 +408,9 @@ void for_each_block(size_t first, size_t end, const F& f) {
 }
 
 // Computes all heads; make_output(offset) is the output of a block of queries whose first element is y[offset].
-template <class Products, class MakeOutput>
+template <class Products, int Parts, class MakeOutput>
 void compute_attention(const Attention& attention, const ThreadPool& threads, const MakeOutput& make_output) {
+  using Head = Head<Products, Parts>;
   const size_t tokens = attention.tokens, head_size = attention.head_size;
   const size_t width = attention.num_heads * head_size, stride = 3 * width;
   const size_t bias_size = attention.bias ? PositionBias::size(tokens) : 0;
@@ -416,20 +418,20 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
   const Window local(attention.window, tokens);
   auto make = [&](const HeadPosition& at, Scratch& scratch, uint8_t* panels) {
     const size_t key_tokens = key_mask.key_tokens(at.sequence);
-    return Head<Products>(tokens, key_tokens, head_size, bias_size,
-                          Rotation::size(attention.rotary, key_tokens, head_size), local.size(), scratch, panels);
+    return Head(tokens, key_tokens, head_size, bias_size, Rotation::size(attention.rotary, key_tokens, head_size),
+                local.size(), scratch, panels);
   };
-  auto pack = [&](Head<Products>& head, const HeadPosition& at) {
+  auto pack = [&](Head& head, const HeadPosition& at) {
     size_t key_stride = stride;
     const float* keys =
         Rotation(attention.rotary, head_size, head.rotated).keys(at.queries + width, head.key_tokens, key_stride);
     const uint8_t* attended = key_mask.attended(at.sequence);
-    head.units->keys =
+    *head.key_unit =
         Products::pack_keys(keys, key_stride, head.key_tokens, head.padded_tokens, head_size, attended, head.keys);
-    head.units->values = Products::pack_values(at.queries + 2 * width, stride, head.key_tokens, head.padded_tokens,
-                                               head_size, attended, head.values);
+    WeightedSums<Parts>::pack(at.queries + 2 * width, stride, attended, head.key_tokens, head.padded_tokens, head_size,
+                              head.values);
   };
-  auto attend = [&](Head<Products>& head, const HeadPosition& at, size_t first_query, size_t end) {
+  auto attend = [&](Head& head, const HeadPosition& at, size_t first_query, size_t end) {
     const TileRegisters registers;
     const PositionBias head_bias(attention.bias_of_head(at.column), tokens, head.bias);
     const Rotation rotation(attention.rotary, head_size, head.rotated);
@@ -442,7 +444,7 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
         const float unit = Products::pack_query(rows + row * query_stride, head_size, tiles + row * 64);
         // Above 0, so that -infinity stays it.
         head.query_units[first - first_query + row] =
-            std::max(unit * head.units->keys * attention.scale * kLog2E, kMinAbs);
+            std::max(unit * *head.key_unit * attention.scale * kLog2E, kMinAbs);
       }
     });
     for_each_block(first_query, end, [&](size_t first, size_t count) {
@@ -452,19 +454,19 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
                    make_output((at.sequence * tokens + first) * width + at.column));
     });
   };
-  compute_heads(attention, true, Head<Products>::panel_bytes(tokens, head_size), threads, make, pack, attend);
+  compute_heads(attention, true, Head::panel_bytes(tokens, head_size), threads, make, pack, attend);
 }
 
 }  // namespace
 
 void compute_in_tiles(const Attention& attention, float* y, const ThreadPool& threads) {
   const size_t width = attention.num_heads * attention.head_size;
-  compute_attention<Bf16Products>(attention, threads, [&](size_t offset) { return FloatOutput{y + offset, width}; });
+  compute_attention<Bf16Products, 1>(attention, threads, [&](size_t offset) { return FloatOutput{y + offset, width}; });
 }
 
 void compute_in_tiles(const Attention& attention, uint8_t* y, QuantParams output, const ThreadPool& threads) {
   const size_t width = attention.num_heads * attention.head_size;
-  compute_attention<DigitProducts>(attention, threads, [&](size_t offset) {
+  compute_attention<DigitProducts, 2>(attention, threads, [&](size_t offset) {
     return QuantizedOutput{y + offset, width, set1(1 / output.scale), set1(static_cast<float>(output.zero_point))};
   });
 }

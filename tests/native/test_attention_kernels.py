@@ -14,12 +14,14 @@ from .kernel_comparison import Array, KernelComparison, uint8_difference
 
 pytestmark = pytest.mark.usefixtures("native_library")
 
-SHAPES = [(1, 1, 1, 8), (1, 2, 12, 32), (2, 13, 2, 16), (3, 33, 4, 20), (1, 64, 12, 64), (2, 100, 2, 96),
-          (1, 512, 1, 128), (1, 700, 1, 7)]  # fmt: skip
+SHAPES = [(1, 1, 1, 8), (1, 2, 12, 32), (2, 13, 2, 16), (3, 33, 4, 20), (1, 64, 12, 64), (2, 65, 2, 64),
+          (1, 72, 1, 40), (2, 100, 2, 96), (1, 512, 1, 128), (1, 700, 1, 7)]  # fmt: skip
 """[batch, tokens, heads, head size]"""
 OUTPUT = {"y_scale": np.float32(0.02), "y_zero_point": np.uint8(128)}
 FLOAT32 = pytest.mark.parametrize("function", ["SelfAttention", "RelativeAttention"])
 QUANTIZED = pytest.mark.parametrize("function", ["QuantizedAttention", "QuantizedRelativeAttention"])
+SIZES = pytest.mark.parametrize(("tokens", "head_size"), [(40, 32), (70, 64)])
+"""The second is multiplied in tiles where there is AMX."""
 
 
 def attention_inputs(
@@ -57,10 +59,13 @@ def test_quantized_attention_matches_reference_within_one_step(
         assert fraction < 0.05 or actual.size < 200, f"{full=}"
 
 
+@pytest.mark.parametrize("tokens", [60, 70])
 @QUANTIZED
-def test_quantized_attention_with_scores_of_hundreds_matches_reference(function: str, tmp_path: Path) -> None:
+def test_quantized_attention_with_scores_of_hundreds_matches_reference(
+    function: str, tokens: int, tmp_path: Path
+) -> None:
     """Nearly all probabilities vanish: each query attends to one key among many."""
-    inputs = attention_inputs(2, 60, 2, 64, std=8.0, function=function)
+    inputs = attention_inputs(2, tokens, 2, 64, std=8.0, function=function)
     output = {"y_scale": np.float32(0.25), "y_zero_point": np.uint8(128)}
     comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=0.125)
     (actual,), (expected,) = comparison.outputs()
@@ -69,27 +74,34 @@ def test_quantized_attention_with_scores_of_hundreds_matches_reference(function:
     assert fraction < 0.05
 
 
+@pytest.mark.parametrize("head_size", [32, 64])
 @pytest.mark.parametrize(("tokens", "top"), [(400, 6.0), (512, 9.05), (512, 12.0), (2048, 7.7), (4096, 7.0)])
-def test_small_probabilities_next_to_a_large_one_are_not_rounded_away(tokens: int, top: float, tmp_path: Path) -> None:
+def test_small_probabilities_next_to_a_large_one_are_not_rounded_away(
+    tokens: int, top: float, head_size: int, tmp_path: Path
+) -> None:
     """One key with a value of 0 has much of the attention; thousands of others share the rest."""
-    inputs = attention_inputs(1, tokens, 1, 32)
-    qkv = inputs["qkv"].reshape(tokens, 3, 32)
+    inputs = attention_inputs(1, tokens, 1, head_size)
+    qkv = inputs["qkv"].reshape(tokens, 3, head_size)
     scores = np.random.default_rng(3).normal(0, 0.5, (tokens, 1)).astype(np.float32)
     scores[0] = top
-    qkv[:, 0], qkv[:, 1], qkv[:, 2] = 1.0, scores / np.sqrt(32), 1.0
+    qkv[:, 0], qkv[:, 1], qkv[:, 2] = 1.0, scores / np.sqrt(head_size), 1.0
     qkv[0, 2] = 0.0
     inputs["mask"][:] = True
     output = {"y_scale": np.float32(1 / 255), "y_zero_point": np.uint8(0)}
-    comparison = KernelComparison("QuantizedAttention", inputs, output, tmp_path, num_heads=1, scale=32**-0.5)
+    comparison = KernelComparison("QuantizedAttention", inputs, output, tmp_path, num_heads=1, scale=head_size**-0.5)
     (actual,), (expected,) = comparison.outputs()
     assert uint8_difference(actual, expected)[0] <= 1
 
 
+@pytest.mark.parametrize("head_size", [16, 64])
+@pytest.mark.parametrize("top", [0.0, 10.0])
 @pytest.mark.parametrize("tokens", [5000, 8192])
-def test_equal_keys_of_a_long_text_are_averaged(tokens: int, tmp_path: Path) -> None:
-    """All probabilities are rounded alike: 64 steps stand for 63.5."""
-    qkv = np.zeros((1, tokens, 3 * 16), dtype=np.float32)
-    qkv[..., 32:] = 0.98
+def test_equal_keys_of_a_long_text_are_averaged(tokens: int, top: float, head_size: int, tmp_path: Path) -> None:
+    """All probabilities, or all but that of the first key, are rounded alike: 64 steps stand for 63.5."""
+    qkv = np.zeros((1, tokens, 3 * head_size), dtype=np.float32)
+    qkv[..., :head_size] = 1.0
+    qkv[0, 0, head_size : 2 * head_size] = top / (0.25 * head_size)
+    qkv[..., 2 * head_size :] = 0.98
     inputs = {"qkv": qkv, "mask": np.ones((1, tokens), dtype=np.int64)}
     output = {"y_scale": np.float32(1 / 255), "y_zero_point": np.uint8(0)}
     (found,) = KernelComparison(
@@ -98,10 +110,11 @@ def test_equal_keys_of_a_long_text_are_averaged(tokens: int, tmp_path: Path) -> 
     assert set(found.ravel().tolist()) == {250}
 
 
+@SIZES
 @QUANTIZED
-def test_quantized_attention_without_keys_is_zero(function: str, tmp_path: Path) -> None:
+def test_quantized_attention_without_keys_is_zero(function: str, tokens: int, head_size: int, tmp_path: Path) -> None:
     """Queries whose keys are all masked, and values of 0, give the zero point."""
-    inputs = attention_inputs(2, 20, 2, 16, function=function)
+    inputs = attention_inputs(2, tokens, 2, head_size, function=function)
     inputs["mask"][1] = False
     comparison = compare_quantized(inputs, tmp_path, 2, 0.25, function)
     (actual,), (expected,) = comparison.outputs()
@@ -112,20 +125,23 @@ def test_quantized_attention_without_keys_is_zero(function: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("holes", [True, False])
+@SIZES
 @QUANTIZED
-def test_masked_tokens_do_not_change_quantized_attention(function: str, holes: bool, tmp_path: Path) -> None:
-    inputs = attention_inputs(1, 40, 2, 32, function=function)
-    attended = np.arange(40) % 3 != 1 if holes else np.arange(40) < 17
+def test_masked_tokens_do_not_change_quantized_attention(
+    function: str, tokens: int, head_size: int, holes: bool, tmp_path: Path
+) -> None:
+    inputs = attention_inputs(1, tokens, 2, head_size, function=function)
+    attended = np.arange(tokens) % 3 != 1 if holes else np.arange(tokens) < 17
     inputs["mask"][:] = attended
-    comparison = compare_quantized(inputs, tmp_path, 2, 32**-0.5, function)
+    comparison = compare_quantized(inputs, tmp_path, 2, head_size**-0.5, function)
     (before,), _ = comparison.outputs()
-    changed = inputs["qkv"].copy()
-    changed[:, ~attended, 64:] = 50.0
+    changed, width = inputs["qkv"].copy(), 2 * head_size
+    changed[:, ~attended, width:] = 50.0
     for query in (50.0, 1e30, np.inf, np.nan):  # the queries of masked tokens do not count either
-        changed[:, ~attended, :64] = query
+        changed[:, ~attended, :width] = query
         (after,), _ = comparison.outputs(qkv=changed)
         np.testing.assert_array_equal(before[:, attended], after[:, attended])
-    changed[:, ~attended, :64] = inputs["qkv"][:, ~attended, :64]
+    changed[:, ~attended, :width] = inputs["qkv"][:, ~attended, :width]
     (unmasked,), _ = comparison.outputs(qkv=changed, mask=np.ones_like(inputs["mask"]))
     assert uint8_difference(before, unmasked)[0] > 1
 
@@ -156,21 +172,47 @@ def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_p
     assert uint8_difference(actual, expected)[0] <= 1
 
 
+def test_a_value_of_100_times_the_others_changes_no_small_probabilities(tmp_path: Path) -> None:
+    """The first key has a value of 0 and half of the attention; each of the others has one 325th of it."""
+    inputs = attention_inputs(1, 384, 1, 64)
+    inputs["mask"][:] = True
+    qkv = inputs["qkv"].reshape(384, 3, 64)
+    qkv[:], qkv[:, 0], qkv[1:, 2] = 0.0, 1.0, 1.0
+    qkv[0, 1] = np.log(325) / 8
+    qkv[5, 2, 7] = 100
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 1, 0.125).outputs()
+    assert uint8_difference(actual, expected)[0] <= 1
+
+
+def test_scores_of_hundred_thousands_attend_to_one_key(tmp_path: Path) -> None:
+    inputs = attention_inputs(1, 70, 1, 64)
+    inputs["mask"][:] = True
+    qkv = inputs["qkv"].reshape(70, 3, 64)
+    qkv[:, 0] = 170 + np.linspace(0, 1, 70, dtype=np.float32)[:, None]
+    qkv[:, 1], qkv[3, 1] = 0.0, 170.0
+    (actual,), _ = compare_quantized(inputs, tmp_path, 1, 0.125).outputs()
+    expected = np.clip(np.rint(qkv[3, 2] / OUTPUT["y_scale"]) + 128, 0, 255)
+    assert np.abs(actual[0] - expected).max() <= 1
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e30, 3e38])
+@SIZES
 @pytest.mark.parametrize("function", ATTENTIONS)
-def test_faults_stay_in_their_sequence_and_head(function: str, value: float, tmp_path: Path) -> None:
+def test_faults_stay_in_their_sequence_and_head(
+    function: str, tokens: int, head_size: int, value: float, tmp_path: Path
+) -> None:
     """uint8 has no NaN, so that a fault in INT8 looks like any output; those of other texts must not change."""
-    inputs = attention_inputs(3, 20, 2, 32, function=function)
+    inputs = attention_inputs(3, tokens, 2, head_size, function=function)
     inputs["mask"][:] = True
     output = OUTPUT if "Quantized" in function else {}
-    comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=32**-0.5)
+    comparison = KernelComparison(function, inputs, output, tmp_path, num_heads=2, scale=head_size**-0.5)
     (before,), _ = comparison.outputs()
     faulty = inputs["qkv"].copy()
-    for offset in (0, 64, 128):  # query, key and value of the first head
-        faulty[1, 4, offset] = value
+    for part in range(3):  # query, key and value of the first head
+        faulty[1, 4, part * 2 * head_size] = value
     (after,), _ = comparison.outputs(qkv=faulty)
     np.testing.assert_array_equal(after[[0, 2]], before[[0, 2]])
-    np.testing.assert_array_equal(after[1, :, 32:], before[1, :, 32:])
+    np.testing.assert_array_equal(after[1, :, head_size:], before[1, :, head_size:])
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int64])
@@ -220,11 +262,14 @@ def test_bias_shows_where_queries_and_keys_are_zero(tmp_path: Path) -> None:
     assert np.abs(actual[0, :7] - np.clip(values, 0, 255)).max() <= 1
 
 
+@pytest.mark.parametrize("head_size", [32, 64])
 @QUANTIZED
-def test_quantized_attention_with_a_causal_mask_matches_reference(function: str, tmp_path: Path) -> None:
-    inputs = attention_inputs(2, 70, 2, 32, function=function)
+def test_quantized_attention_with_a_causal_mask_matches_reference(
+    function: str, head_size: int, tmp_path: Path
+) -> None:
+    inputs = attention_inputs(2, 70, 2, head_size, function=function)
     inputs["mask"] &= np.tri(70, dtype=np.bool_)
-    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 2, 32**-0.5, function).outputs()
+    (actual,), (expected,) = compare_quantized(inputs, tmp_path, 2, head_size**-0.5, function).outputs()
     max_difference, fraction = uint8_difference(actual, expected)
     assert max_difference <= 1
     assert fraction < 0.05

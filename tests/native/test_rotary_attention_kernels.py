@@ -72,13 +72,14 @@ def test_quantized_attention_matches_reference_within_one_step(
         assert fraction < 0.05 or actual.size < 200, mask
 
 
+@pytest.mark.parametrize("head_size", [32, 64])
 @pytest.mark.parametrize("function", ["LocalAttention", "QuantizedLocalAttention"])
-def test_keys_beyond_the_window_are_not_read(function: str, tmp_path: Path) -> None:
-    inputs = rotary_inputs(1, 90, 2, 32)
-    comparison = compare(function, inputs, tmp_path, 2, 32, 10)
+def test_keys_beyond_the_window_are_not_read(function: str, head_size: int, tmp_path: Path) -> None:
+    inputs = rotary_inputs(1, 90, 2, head_size)
+    comparison = compare(function, inputs, tmp_path, 2, head_size, 10)
     (before,), _ = comparison.outputs()
     changed = inputs["qkv"].copy()
-    changed[:, 40, 64:] *= 0.5  # not larger, so that no scale of INT8 changes
+    changed[:, 40, 2 * head_size :] *= 0.5  # not larger, so that no scale of INT8 changes
     (after,), _ = comparison.outputs(qkv=changed)
     differs = (before != after).any(axis=-1)[0]
     assert differs[30:51].sum() > 15
@@ -87,11 +88,14 @@ def test_keys_beyond_the_window_are_not_read(function: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("function", ["LocalAttention", "QuantizedLocalAttention"])
+@pytest.mark.parametrize("head_size", [32, 64])
 @pytest.mark.parametrize("value", [50.0, np.inf, np.nan])
-def test_masked_tokens_do_not_change_local_attention(function: str, value: float, tmp_path: Path) -> None:
-    inputs = rotary_inputs(1, 70, 2, 32, "holes")
+def test_masked_tokens_do_not_change_local_attention(
+    function: str, value: float, head_size: int, tmp_path: Path
+) -> None:
+    inputs = rotary_inputs(1, 70, 2, head_size, "holes")
     inputs["mask"][:, 50:] = False
-    comparison = compare(function, inputs, tmp_path, 2, 32, 5)
+    comparison = compare(function, inputs, tmp_path, 2, head_size, 5)
     (before,), _ = comparison.outputs()
     attended = inputs["mask"][0]
     changed = inputs["qkv"].copy()
