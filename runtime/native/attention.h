@@ -32,7 +32,7 @@
 namespace bert {
 
 // Queries of a block, at most: the microkernel's rows, or those of a tile.
-constexpr size_t kMaxBlockQueries = kHasAmx ? 16 : kMaxTileRows;
+constexpr size_t kMaxBlockQueries = kHasAmx ? kTileRows : kMaxTileRows;
 constexpr float kLog2E = 1.44269504F;  // softmax is computed with powers of 2: exp(x) = 2^(x · log2 e)
 
 template <class T>

@@ -94,10 +94,6 @@ inline I32 narrow_to_i16(I32 a, I32 b) {
   return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), narrow_to_i16_unordered(a, b));
 }
 #ifdef BERT_AMX
-template <int Bits>
-inline I32 shift_left(I32 x) {
-  return _mm512_slli_epi32(x, Bits);
-}
 // Splits int16 up to 32639 into signed bytes, high · 256 + low. Of narrow_to_i16_unordered(v0, v1) and (v2, v3), four
 // elements of v0, v1, v2 and v3 follow each other, then the next four.
 inline void split_i16(I32 a, I32 b, I32& high, I32& low) {

@@ -2,10 +2,11 @@
 // QuantizedLocalAttention, QuantizedDisentangledAttention): y = quantize(softmax(Q·Kᵀ · scale + bias + mask) · V) for
 // each head, with float32 inputs and uint8 outputs. Blocking: see attention.h.
 //
-// With AMX, long texts and large heads are multiplied in tiles: see tile_attention.cc.
+// With AMX, heads of more than 32 elements and texts of 64 tokens or more are multiplied in tiles: see
+// tile_attention.cc.
 //
-// All matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys and
-// values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
+// All other matmuls are int16 × int16 → int32 and quantize symmetrically at run time, so no calibration is needed: keys
+// and values have one scale for a head of a sequence, queries and probabilities one for each row. Numbers of steps are
 // chosen such that no int32 sum overflows.
 //
 // Packed int16 panels, C = kPanelColumns; the padded head size is a multiple of C:

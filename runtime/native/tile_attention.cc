@@ -33,6 +33,7 @@ constexpr size_t kBf16Depth = 32;
 // Scores of queries and keys that are rounded to bfloat16.
 class Bf16Products {
  public:
+  static constexpr int kValueParts = 1;
   static size_t row_bytes(size_t head_size) { return round_up(head_size, kBf16Depth) * sizeof(BFloat16); }
 
   // Packs keys [count, head_size], rows `stride` apart, with zeros up to `padded` rows. Returns their unit.
@@ -60,11 +61,13 @@ class Bf16Products {
 
 // Scores of queries and keys that are int16, as two signed digits of base 256: bfloat16 would leave an error of 11
 // steps of the output where scores are hundreds. The product of the low digits is left out: in heads of 64 elements it
-// is about 4e-5 of the largest query times the largest key.
+// is about 4e-5 of the largest query times the largest key. Where both have outliers of 100 times the others, in
+// different elements, that is a step or two of the output.
 //
 //   (h · 256 + l) · (h · 256 + l) = 256 · (h · h · 256 + h · l + l · h) + l · l
 class DigitProducts {
  public:
+  static constexpr int kValueParts = 2;
   static size_t row_bytes(size_t head_size) { return 2 * round_up(head_size, kDepth); }
 
   static float pack_keys(const float* keys, size_t stride, size_t count, size_t padded, size_t head_size,
@@ -98,7 +101,7 @@ class DigitProducts {
       store_i32(to, high);
       store_i32(to + kTileBytes, low);
     }
-    return kBase * max_abs / kSteps;
+    return max_abs / (kSteps / kBase);
   }
   void multiply(const uint8_t* queries, const uint8_t* panel, size_t row_bytes) {
     constexpr size_t kStride = kPanelColumns * 4;
@@ -136,14 +139,10 @@ class DigitProducts {
   static constexpr size_t kDepth = 64;
   static constexpr float kBase = 256, kSteps = 127 * kBase;  // of a query's, or a head's keys', largest element
 
-  // The digits of kDepth elements of a row from `first` on, in the order of split_i16.
+  // The digits of kDepth elements of a row from `first` on. Their order is that of quantize_i16 and split_i16.
   static void split_row(const float* row, size_t size, size_t first, F32 inverse_scale, I32& high, I32& low) {
-    I32 steps[4];
-    for (size_t i = 0; i < 4; ++i) {
-      const size_t at = first + kLanes * i;
-      steps[i] = round_to_i32(load_n(row + at, remaining(size, at)) * inverse_scale);
-    }
-    split_i16(narrow_to_i16_unordered(steps[0], steps[1]), narrow_to_i16_unordered(steps[2], steps[3]), high, low);
+    split_i16(quantize_i16(row, size, first, inverse_scale), quantize_i16(row, size, first + 2 * kLanes, inverse_scale),
+              high, low);
   }
   template <int Sums, int A, int B>
   static void multiply_tile() {
@@ -208,11 +207,12 @@ class WeightedSums {
 };
 
 // Packed keys, values and queries of one head of one sequence, and working memory for a block of queries.
-template <class Products, int Parts>
+template <class Products>
 struct Head {
+  using Values = WeightedSums<Products::kValueParts>;
   size_t key_tokens, head_size;
-  size_t padded_tokens, padded_size;  // to whole panels
-  float* key_unit;                    // of the keys' products; stands before the panels
+  size_t padded_tokens;  // to whole panels
+  float* key_unit;       // of the keys' products; stands before the panels
   uint8_t *keys, *values;
   uint8_t *queries, *probabilities;  // rows of tiles
   float* query_units;
@@ -225,16 +225,13 @@ struct Head {
   static size_t panel_bytes(size_t key_tokens, size_t head_size) {
     const size_t padded_tokens = round_up(key_tokens, kPanelColumns);
     return 64 + padded_tokens * Products::row_bytes(head_size) +
-           ceil_div(head_size, kPanelColumns) * WeightedSums<Parts>::panel_bytes(padded_tokens);
+           ceil_div(head_size, kPanelColumns) * Values::panel_bytes(padded_tokens);
   }
 
   // The panels are memory of panel_bytes, or part of the working memory if `panels` is null.
   Head(size_t tokens, size_t key_tokens, size_t head_size, size_t bias_size, size_t rotation_size, size_t window_size,
        Scratch& scratch, uint8_t* panels)
-      : key_tokens(key_tokens),
-        head_size(head_size),
-        padded_tokens(round_up(key_tokens, kPanelColumns)),
-        padded_size(round_up(head_size, kPanelColumns)) {
+      : key_tokens(key_tokens), head_size(head_size), padded_tokens(round_up(key_tokens, kPanelColumns)) {
     const size_t sizes[] = {panels ? 0 : panel_bytes(key_tokens, head_size),
                             round_up(tokens, kTileRows) * Products::row_bytes(head_size),
                             kTileRows * padded_tokens * sizeof(BFloat16),
@@ -274,8 +271,8 @@ struct ScoreTerms {
 
 // Step 1: scores of a block's queries, and the maximum of each row by lane. Scores times `units` are exponents of 2; a
 // bias makes units 1. Keys that the mask leaves out, and padding, get -infinity.
-template <class Products, int Parts>
-void compute_scores(const Head<Products, Parts>& head, const uint8_t* queries, size_t rows, const ScoreTerms& terms,
+template <class Products>
+void compute_scores(const Head<Products>& head, const uint8_t* queries, size_t rows, const ScoreTerms& terms,
                     float (&units)[kTileRows], F32 (&best)[kTileRows]) {
   const size_t padded_keys = head.padded_keys(), row_bytes = Products::row_bytes(head.head_size);
   Products products[2];  // of two panels: while the tiles multiply the next one, vectors finish the one before
@@ -318,9 +315,9 @@ void compute_scores(const Head<Products, Parts>& head, const uint8_t* queries, s
 
 // Step 2: turns R rows of scores from `first` on into probabilities, as rows of tiles, and returns 1 / sum of each row.
 // A NaN of a key becomes that of its queries.
-template <int R, class Products, int Parts>
-inline BERT_ALWAYS_INLINE void softmax(const Head<Products, Parts>& head, size_t first, const float* units,
-                                       const F32* best, float* inverse_sums) {
+template <int R, class Products>
+inline BERT_ALWAYS_INLINE void softmax(const Head<Products>& head, size_t first, const float* units, const F32* best,
+                                       float* inverse_sums) {
   F32 maxima[R], sums[R];
   bool has_keys[R];
   for (int r = 0; r < R; ++r) {
@@ -337,9 +334,9 @@ inline BERT_ALWAYS_INLINE void softmax(const Head<Products, Parts>& head, size_t
       const float* const at = scores + r * head.padded_tokens + key;
       const auto power = [&](const float* score)
                              BERT_ALWAYS_INLINE { return exp2_for_bf16((load(score) - maxima[r]) * set1(units[r])); };
-      const F32 low = power(at), high = power(at + kLanes);
-      store_i32(to + r * 64, narrow_to_bf16(low, high));
-      sums[r] += low + high;
+      const I32 probabilities = narrow_to_bf16(power(at), power(at + kLanes));
+      store_i32(to + r * 64, probabilities);
+      sums[r] += even_bf16(probabilities) + odd_bf16(probabilities);  // equal ones are rounded alike
     }
   // A query without any key gets zeros, as in ONNX Runtime's Attention.
   for (int r = 0; r < R; ++r) inverse_sums[r] = has_keys[r] ? 1 / reduce_sum(sums[r]) : 0;
@@ -378,8 +375,8 @@ struct QuantizedOutput {
 };
 
 // Attention of a block of queries, `rows` of them, whose tiles are packed.
-template <class Products, int Parts, class Output>
-void attend_block(const Head<Products, Parts>& head, size_t first_query, size_t rows, const ScoreTerms& terms,
+template <class Products, class Output>
+void attend_block(const Head<Products>& head, size_t first_query, size_t rows, const ScoreTerms& terms,
                   const Output& output) {
   float units[kTileRows], factors[kTileRows];
   F32 best[kTileRows];
@@ -387,11 +384,12 @@ void attend_block(const Head<Products, Parts>& head, size_t first_query, size_t 
   compute_scores(head, head.query_tiles(first_query), rows, terms, units, best);
   for_each_four_rows(
       rows, [&](size_t row, auto number) { softmax<number.value>(head, row, units + row, best + row, factors + row); });
-  WeightedSums<Parts> sums;
-  const uint8_t* panel = head.values + WeightedSums<Parts>::panel_bytes(head.range.first);
+  using Values = typename Head<Products>::Values;
+  Values sums;
+  const uint8_t* panel = head.values + Values::panel_bytes(head.range.first);
   for (size_t column = 0; column < head.head_size; column += kPanelColumns) {
     sums.multiply(head.probabilities, panel, head.padded_keys());
-    panel += WeightedSums<Parts>::panel_bytes(head.padded_tokens);
+    panel += Values::panel_bytes(head.padded_tokens);
     for_each_four_rows(rows, [&](size_t row, auto number) {
       output.template store_rows<number.value>(row, column, remaining(head.head_size, column),
                                                [&](int r, int half) BERT_ALWAYS_INLINE {
@@ -408,9 +406,9 @@ void for_each_block(size_t first, size_t end, const F& f) {
 }
 
 // Computes all heads; make_output(offset) is the output of a block of queries whose first element is y[offset].
-template <class Products, int Parts, class MakeOutput>
+template <class Products, class MakeOutput>
 void compute_attention(const Attention& attention, const ThreadPool& threads, const MakeOutput& make_output) {
-  using Head = Head<Products, Parts>;
+  using Head = Head<Products>;
   const size_t tokens = attention.tokens, head_size = attention.head_size;
   const size_t width = attention.num_heads * head_size, stride = 3 * width;
   const size_t bias_size = attention.bias ? PositionBias::size(tokens) : 0;
@@ -428,8 +426,8 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
     const uint8_t* attended = key_mask.attended(at.sequence);
     *head.key_unit =
         Products::pack_keys(keys, key_stride, head.key_tokens, head.padded_tokens, head_size, attended, head.keys);
-    WeightedSums<Parts>::pack(at.queries + 2 * width, stride, attended, head.key_tokens, head.padded_tokens, head_size,
-                              head.values);
+    Head::Values::pack(at.queries + 2 * width, stride, attended, head.key_tokens, head.padded_tokens, head_size,
+                       head.values);
   };
   auto attend = [&](Head& head, const HeadPosition& at, size_t first_query, size_t end) {
     const TileRegisters registers;
@@ -461,12 +459,12 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
 
 void compute_in_tiles(const Attention& attention, float* y, const ThreadPool& threads) {
   const size_t width = attention.num_heads * attention.head_size;
-  compute_attention<Bf16Products, 1>(attention, threads, [&](size_t offset) { return FloatOutput{y + offset, width}; });
+  compute_attention<Bf16Products>(attention, threads, [&](size_t offset) { return FloatOutput{y + offset, width}; });
 }
 
 void compute_in_tiles(const Attention& attention, uint8_t* y, QuantParams output, const ThreadPool& threads) {
   const size_t width = attention.num_heads * attention.head_size;
-  compute_attention<DigitProducts, 2>(attention, threads, [&](size_t offset) {
+  compute_attention<DigitProducts>(attention, threads, [&](size_t offset) {
     return QuantizedOutput{y + offset, width, set1(1 / output.scale), set1(static_cast<float>(output.zero_point))};
   });
 }

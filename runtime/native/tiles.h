@@ -55,7 +55,7 @@ inline BERT_ALWAYS_INLINE void multiply_tiles(const uint8_t* a, const uint8_t* p
     _tile_zero(2);
     _tile_zero(3);
   }
-  // Rows of A pass by L1: its space is for the panel, which meets the next rows again.
+  // Rows of A pass by L1: a GEMM needs its space for the panel, which meets the next rows again.
   for (size_t k = 0; k < steps; k += kTileRows, panel += kTileRows * Dot::kStepBytes) {
     _tile_loadd(6, panel, Dot::kStepBytes);
     _tile_stream_loadd(4, a + 64 * k, 64);

@@ -23,7 +23,7 @@ def int8_linear(leading: tuple[int, ...], k: int, n: int) -> tuple[dict[str, Arr
     }
 
 
-LEADING = [(1, 1), (1, 7), (1, 12), (2, 13), (1, 95), (3, 33), (8, 128)]
+LEADING = [(1, 1), (1, 7), (1, 12), (2, 13), (1, 95), (3, 33), (3, 299), (8, 128)]
 """[batch, tokens]: below, at and above the rows of a tile and of a row block."""
 SIZES = [(4, 1), (32, 32), (64, 33), (388, 100), (96, 1551)]
 """[K, N]: whole and partial panels."""
