@@ -162,7 +162,7 @@ def test_every_byte_but_0_stands_for_true(function: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("part", ["key", "value"])
 def test_outliers_of_100_times_the_others_cost_at_most_one_step(part: str, tmp_path: Path) -> None:
-    """Keys of a head share one int16 scale, and so do values, but in tiles. The queries hardly read the key's outlier."""
+    """Keys of a head share one scale, as do values that are int16. The queries hardly read the key's outlier."""
     inputs = attention_inputs(1, 64, 1, 64)
     inputs["mask"][:] = True
     qkv = inputs["qkv"].reshape(64, 3, 64)
