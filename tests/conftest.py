@@ -30,6 +30,7 @@ from bert_runtime.tasks import SentenceEmbedding, Task, TextClassification
 from .docs.code_blocks import read_setup
 from .docs.page_folder import StandardModels, fill_page_folder
 from .hub_server import Hub, set_endpoint
+from .int8_operators import int8_operators_are_right
 from .made_once import made_once, shared_folder
 from .task_bundles import TaskBundles
 
@@ -70,6 +71,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     order = {"test_readme.py": 0, "test_charts.py": 2}
     items.sort(key=lambda item: order.get(item.path.name, 1))
+    if not int8_operators_are_right():
+        for item in items:
+            if item.get_closest_marker("int8_operators"):
+                item.add_marker(pytest.mark.skip(reason="this ONNX Runtime computes int8 matmuls wrong with AMX"))
 
 
 def _write_vocab(folder: Path) -> Path:

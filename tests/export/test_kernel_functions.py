@@ -96,6 +96,7 @@ SLOW = pytest.mark.slow
     ids=["classifier", "mean", "odd", "gelu_new", "relu", "one segment", "no segments", "relative classifier",
          "relative mean", "modern classifier", "modern mean", "disentangled classifier"],
 )  # fmt: skip
+@pytest.mark.int8_operators
 def test_calls_replace_operators_of_int8_graphs(
     task: Task, config: EncoderConfig, expected: dict[str, int], tmp_path: Path
 ) -> None:

@@ -31,6 +31,7 @@ def quantized_constants(rows: int, columns: int, max_weight: int = 127) -> dict[
 @pytest.mark.parametrize("activation", ["Gelu", "Silu"])
 @pytest.mark.parametrize("max_weight", [64, 127])
 @pytest.mark.parametrize(("rows", "columns"), SIZES)
+@pytest.mark.int8_operators
 def test_quantized_gates_match_reference_within_one_step(
     rows: int, columns: int, max_weight: int, activation: str, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ SIZES = [(4, 1), (32, 32), (64, 33), (388, 100), (96, 1551)]
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.int8_operators
 def test_int8_matmul_matches_reference(size: tuple[int, int], tmp_path: Path) -> None:
     comparison = KernelComparison("QuantizedLinear", *int8_linear(LEADING[-1], *size), tmp_path)
     for leading in LEADING:
@@ -62,6 +63,7 @@ def test_int8_matmul_of_the_largest_k_does_not_overflow(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.int8_operators
 def test_int8_matmul_with_7_bit_weights_matches_reference(size: tuple[int, int], tmp_path: Path) -> None:
     inputs, constants = int8_linear(LEADING[-1], *size)
     constants["weight"] = np.clip(constants["weight"], -64, 64)
@@ -100,6 +102,7 @@ def test_input_of_another_width_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.int8_operators
 def test_quantized_gelu_matches_reference_within_one_step(size: tuple[int, int], tmp_path: Path) -> None:
     inputs, constants = int8_linear(LEADING[-1], *size)
     exact = np.abs((inputs["x"].astype(np.float64) - 117) @ constants["weight"]).max() * 0.02
@@ -170,6 +173,7 @@ def test_float32_gelu_is_within_1e_6_of_exact_gelu(tmp_path: Path) -> None:
     np.testing.assert_allclose(actual[5:], exact, rtol=1e-7, atol=1e-6)
 
 
+@pytest.mark.int8_operators
 def test_packing_releases_mapped_pages_of_the_weight(tmp_path: Path) -> None:
     """The weight file is intact after that: a second session packs it again."""
     weight = np.random.default_rng(0).normal(size=(1024, 1024)).astype(np.float32)

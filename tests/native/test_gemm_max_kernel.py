@@ -73,6 +73,7 @@ def test_float_maximum_matches_reference(leading: tuple[int, int], size: tuple[i
 @pytest.mark.parametrize("bits", [7, 8])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("leading", LEADING[1:4], ids=str)
+@pytest.mark.int8_operators
 def test_int8_maximum_matches_reference(
     leading: tuple[int, int], size: tuple[int, int], bits: int, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def test_no_value_holds_the_scores_of_all_tokens(task: SparseEmbedding, tmp_path
 
 
 @pytest.mark.parametrize("task", TASKS, ids=NAMES)
+@pytest.mark.int8_operators
 def test_int8_and_native_kernels_agree(task: SparseEmbedding, tmp_path: Path) -> None:
     model, graph = fused(task)
     ir.save(graph, tmp_path / "fp32.onnx")

@@ -79,6 +79,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Plant], tuple[
 
 
 @pytest.mark.parametrize("plant", [plant_norm_outliers, plant_feed_forward_outliers, plant_value_outliers])
+@pytest.mark.int8_operators
 def test_calibration_halves_the_drift_that_outliers_cause(
     plant: Plant, graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]]
 ) -> None:
@@ -91,6 +92,7 @@ def test_calibration_halves_the_drift_that_outliers_cause(
     assert drift["static"] < drift["dynamic"] / 2, drift
 
 
+@pytest.mark.int8_operators
 def test_prediction_does_not_depend_on_the_rest_of_the_batch(
     graphs: Callable[[Plant], tuple[TaskModel, dict[str, Run]]],
 ) -> None:

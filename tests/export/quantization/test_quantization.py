@@ -29,6 +29,7 @@ INT8 = {
 
 @pytest.mark.parametrize("recipe", INT8)
 @pytest.mark.parametrize(("task", "projections"), [(CLASSIFIER, 13), (MEAN, 12)], ids=["classifier", "embedding"])
+@pytest.mark.int8_operators
 def test_every_encoder_projection_is_quantized_and_nothing_else(
     task: Task, projections: int, recipe: str, tmp_path: Path
 ) -> None:
