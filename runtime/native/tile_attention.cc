@@ -26,9 +26,8 @@ namespace bert {
 
 namespace {
 
-constexpr size_t kPanelTileBytes = kTileRows * kPanelColumns * 4;
-
-constexpr size_t kBf16Depth = 32;
+constexpr size_t kPanelTileBytes = kTileRows * kPanelColumns * 4;  // a depth of a panel
+constexpr size_t kBf16Depth = 32;                                  // bfloat16 of a tile's row
 
 // Scores of queries and keys that are rounded to bfloat16.
 class Bf16Products {
@@ -61,8 +60,8 @@ class Bf16Products {
 
 // Scores of queries and keys that are int16, as two signed digits of base 256: bfloat16 would leave an error of 11
 // steps of the output where scores are hundreds. The product of the low digits is left out: in heads of 64 elements it
-// is about 4e-5 of the largest query times the largest key. Where both have outliers of 100 times the others, in
-// different elements, that is a step or two of the output.
+// is about 4e-5 of the largest query times the largest key, which counts where both have large outliers, in different
+// elements.
 //
 //   (h · 256 + l) · (h · 256 + l) = 256 · (h · h · 256 + h · l + l · h) + l · l
 class DigitProducts {
@@ -354,7 +353,7 @@ void for_each_four_rows(size_t rows, const F& f) {
 struct FloatOutput {
   float* y;
   size_t stride;
-  // Stores a row's vector of the head's outputs, of which `count` elements are valid.
+  // Stores R rows of a panel's outputs, value(r, half), of which `count` columns are valid.
   template <int R, class Value>
   void store_rows(size_t row, size_t column, ptrdiff_t count, const Value& value) const {
     for (int r = 0; r < R; ++r)
