@@ -14,7 +14,7 @@ from bert_runtime.records.open_text import open_text
 
 __all__ = ["LONG_TEXTS", "LongTexts"]
 
-_NUM_BOOKS, _BOOK_WORDS, _BOOK_TRAIN, _BOOK_TEST = 12, 180, 130, 90
+_NUM_BOOKS, _BOOK_WORDS, _BOOK_TRAIN, _BOOK_TEST = 12, 180, 300, 120
 """The longest books, the words of a passage, and the passages of each book to train on and to test on."""
 
 _ARTICLE_WORDS, _ARTICLE_TRAIN_EVERY = 110, 3

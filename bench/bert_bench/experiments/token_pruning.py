@@ -2,9 +2,10 @@
 
 python -m bert_bench.experiments.token_pruning --base CKPT --data DIR --work DIR --output FILE
 
-Fine-tunes a checkpoint with all tokens and, by the same recipe, with a schedule of token pruning. Both are exported to
-INT8, answer the same test passages, and are timed in turn. A third bundle prunes the model that was trained with all
-tokens. The checkpoints and bundles in WORK are not made again, so that `--prepare` can make them before.
+Fine-tunes a checkpoint with all tokens, and distils it into a student of as many layers with a schedule of token
+pruning. Both are exported to INT8, answer the same test passages, and are timed in turn. A third bundle prunes the
+model that was trained with all tokens. The checkpoints and bundles in WORK are not made again, so that `--prepare` can
+make them before.
 """
 
 import json
@@ -24,17 +25,20 @@ from bert_bench.timing_statistics import paired_speedup
 from bert_export import export
 from bert_export.calibration_texts import spread
 from bert_export.paired_bootstrap import paired_drop
-from bert_models.training import TrainSettings, fine_tune
+from bert_models import open_checkpoint
+from bert_models.distillation import DistillationSettings, distill
+from bert_models.training import REPORT_NAME, TrainSettings, fine_tune
 from bert_runtime import Manifest, Model, load
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import read_records
 
 __all__ = ["main", "results_table"]
 
-_EPOCHS = {"books": 2, "articles": 4}
+_EPOCHS = {"books": 3, "articles": 6}
 _SETTINGS: dict[str, Any] = {
     "lr": 2e-4, "batch_size": 8, "max_tokens": 256, "sort_by_length": True, "precision": "bf16", "dev_fraction": 0.06,
 }  # fmt: skip
+_DISTILLATION = DistillationSettings(hidden_weight=1.0)
 
 _SHAPES = ((1, 128), (1, 256), (8, 128))
 """Sequences and tokens of the timed batches, which have no padding."""
@@ -42,7 +46,7 @@ _SHAPES = ((1, 128), (1, 256), (8, 128))
 _TIMED_TEXTS = 60
 """Test passages that are timed one after the other, tokenization included."""
 
-_WHOLE, _PRUNED, _UNTRAINED = "all tokens", "pruned", "pruned at export"
+_WHOLE, _DISTILLED, _UNTRAINED = "all tokens", "pruned, distilled", "pruned at export"
 
 
 def results_table(result: Path) -> str:
@@ -67,15 +71,26 @@ def results_table(result: Path) -> str:
     return markdown_table(header, rows)
 
 
-def _checkpoint(base: Path, folder: Path, task: str, schedule: str | None) -> Path:
-    """Return the checkpoint that is trained with the schedule, or with all tokens."""
-    output = folder / ("full" if schedule is None else "pruned")
-    if not (output / "training.json").exists():
-        settings = TrainSettings(epochs=_EPOCHS[task], **_SETTINGS)
-        resume = (output / "training").exists()
+def _fine_tuned(base: Path, folder: Path, task: str) -> Path:
+    """Return the checkpoint that is trained with all tokens."""
+    output = folder / "full"
+    if not (output / REPORT_NAME).exists():
         fine_tune(
-            "text-classification", base, folder / "train.jsonl", None, output, settings,
-            prune_tokens=schedule, resume=resume, progress=click.echo,
+            "text-classification", base, folder / "train.jsonl", None, output,
+            TrainSettings(epochs=_EPOCHS[task], **_SETTINGS),
+            resume=(output / "training").exists(), progress=click.echo,
+        )  # fmt: skip
+    return output
+
+
+def _distilled(teacher: Path, folder: Path, task: str, schedule: str) -> Path:
+    """Return the student of as many layers, which learns with the schedule what the teacher says with all tokens."""
+    output = folder / "distilled"
+    if not (output / REPORT_NAME).exists():
+        distill(
+            teacher, str(open_checkpoint(teacher).config.num_layers), folder / "train.jsonl", None, output,
+            TrainSettings(epochs=_EPOCHS[task], **_SETTINGS), _DISTILLATION,
+            prune_tokens=schedule, resume=(output / "training").exists(), progress=click.echo,
         )  # fmt: skip
     return output
 
@@ -114,14 +129,14 @@ def _answer_each(model: Model, texts: list[str]) -> None:
 
 def _models(base: Path, folder: Path, task: str, schedule: str) -> dict[str, Model]:
     """Train and export what is missing, and return the INT8 models."""
-    pruned = _bundle(_checkpoint(base, folder, task, schedule), folder / "bundle-pruned", folder, None)
-    whole = _checkpoint(base, folder, task, None)
+    whole = _fine_tuned(base, folder, task)
+    distilled = _distilled(whole, folder, task, schedule)
     models = {
         _WHOLE: _bundle(whole, folder / "bundle-full", folder, None),
-        _PRUNED: pruned,
+        _DISTILLED: _bundle(distilled, folder / "bundle-distilled", folder, None),
         _UNTRAINED: _bundle(whole, folder / "bundle-untrained", folder, schedule),
     }
-    for name in ("bundle-pruned", "bundle-untrained"):
+    for name in ("bundle-distilled", "bundle-untrained"):
         made = Manifest.read(folder / name).extra.get("token_pruning")
         if made is None or made["schedule"] != schedule:
             raise click.ClickException(f"{folder / name}: made with {made}, asked for {schedule}; give another --work")
@@ -150,7 +165,7 @@ def _measure(models: Mapping[str, Model], folder: Path, task: str) -> dict[str, 
         "epochs": _EPOCHS[task],
         "models": judged,
         "speed": _time(
-            {name: models[name] for name in (_WHOLE, _PRUNED)}, [item.text for item in spread(inputs, _TIMED_TEXTS)]
+            {name: models[name] for name in (_WHOLE, _DISTILLED)}, [item.text for item in spread(inputs, _TIMED_TEXTS)]
         ),
     }
 
