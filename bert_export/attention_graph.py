@@ -50,8 +50,8 @@ def add_attention_outputs(graph: ir.Model, config: EncoderConfig) -> ir.Model:
     """Return a copy of a fused FP32 graph, which shares its weights, with an output `attention.<layer>` per layer.
 
     Args:
-        graph: A graph that `fuse` returned.
-        config: The model's configuration.
+        graph: a graph that `fuse` returned.
+        config: the model's configuration.
 
     Raises:
         FusionError: The graph has another number of Attention nodes than the model has layers.

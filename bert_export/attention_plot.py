@@ -112,8 +112,8 @@ def plot_attention(attention: Attention, path: Path) -> None:
     """Draw attention to a file, the same bytes for the same probabilities.
 
     Args:
-        attention: What to draw; select layers and heads with `Attention.select`.
-        path: The file; its suffix (png, svg, pdf) decides the format.
+        attention: what to draw; select layers and heads with `Attention.select`.
+        path: the file; its suffix (png, svg, pdf) decides the format.
 
     Raises:
         InputError: There are more than `MAX_PLOTTED_TOKENS` tokens, or as in `check_plot`.

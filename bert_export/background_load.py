@@ -21,7 +21,7 @@ class BackgroundLoad:
     """Measures the CPU time of other processes, from its creation until `fraction` is called.
 
     Args:
-        own_cpu_s: Returns the CPU seconds that are not others', by default this process's.
+        own_cpu_s: returns the CPU seconds that are not others', by default this process's.
     """
 
     def __init__(self, own_cpu_s: Callable[[], float] = time.process_time) -> None:

@@ -118,7 +118,7 @@ class CalibrationTexts:
         """Return the calibration as the manifest states it.
 
         Args:
-            tokens: Number of tokens that were calibrated on.
+            tokens: number of tokens that were calibrated on.
         """
         return {
             "source": self.source,
@@ -158,10 +158,10 @@ def file_calibration(
     """Read different inputs from a file, and add the built-in texts to few of them; labels are not read.
 
     Args:
-        path: The file, in a format of `read_records`. Plain texts become inputs by `Task.sample_inputs`.
-        columns: Column names by field, as `read_records` takes them; those of label fields are ignored.
-        task: The task.
-        tokenizer: The model's tokenizer.
+        path: the file, in a format of `read_records`. Plain texts become inputs by `Task.sample_inputs`.
+        columns: column names by field, as `read_records` takes them; those of label fields are ignored.
+        task: the task.
+        tokenizer: the model's tokenizer.
 
     Raises:
         DataError: The file cannot be read.

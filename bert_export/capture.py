@@ -48,8 +48,8 @@ def capture(torch_model: TaskModel, opset: int = OPSET) -> ir.Model:
     inserts token pruning into the fused graph.
 
     Args:
-        torch_model: The model; it is switched to evaluation mode.
-        opset: The ONNX opset to write.
+        torch_model: the model; it is switched to evaluation mode.
+        opset: the ONNX opset to write.
 
     Raises:
         ExportError: torch's exporter returned no program.

@@ -50,9 +50,9 @@ def build_fp32(context: BuildContext, graph: ir.Model, fusions: FusionCounts) ->
     """Prune tokens in a fused graph if the model does, write it, and compare it with PyTorch.
 
     Args:
-        context: The export's context.
-        graph: What `capture_fused` returned. It is changed.
-        fusions: Its counts.
+        context: the export's context.
+        graph: what `capture_fused` returned. It is changed.
+        fusions: its counts.
 
     Raises:
         FusionError: Tokens cannot be pruned where the schedule says.
@@ -81,8 +81,8 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
     """Quantize a copy of the fused FP32 graph, and measure its drift.
 
     Args:
-        context: The export's context.
-        fp32: The FP32 variant.
+        context: the export's context.
+        fp32: the FP32 variant.
         weight_bits: 7 or 8, see `choose_weight_bits`.
 
     Raises:

@@ -26,9 +26,9 @@ def with_metrics(task: Task, built: Sequence[BuiltVariant], labelled: LabelledDa
     """Add the task metrics on a labelled file to the variants.
 
     Args:
-        task: The task.
-        built: Variants whose outputs are those on the labelled inputs.
-        labelled: The file, or the retrieval data set.
+        task: the task.
+        built: variants whose outputs are those on the labelled inputs.
+        labelled: the file, or the retrieval data set.
     """
     return [
         variant.with_measurements(metrics={**labelled.score(task, variant.outputs), "examples": labelled.num_examples})
@@ -43,9 +43,9 @@ def choose_default_precision(task: Task, built: Sequence[BuiltVariant], max_drop
     file, its task metric drops by at most `max_drop`: a metric can stand still while many answers change.
 
     Args:
-        task: The task.
-        built: The CPU variants, with latencies; FP32 first.
-        max_drop: Points (hundredths) of the task metric that a variant may lose.
+        task: the task.
+        built: the CPU variants, with latencies; FP32 first.
+        max_drop: points (hundredths) of the task metric that a variant may lose.
     """
     fp32, *others = (variant.variant for variant in built)
     if not others:

@@ -20,9 +20,9 @@ def with_embedding_ranges(task: Task, fp32: Model, probe: Probe) -> Task:
     """Return a sentence-embedding task with the ranges of FP32 embeddings on the calibration inputs.
 
     Args:
-        task: The task; others than sentence-embedding are returned as they are.
-        fp32: The FP32 model.
-        probe: Its calibration inputs and its texts are embedded.
+        task: the task; others than sentence-embedding are returned as they are.
+        fp32: the FP32 model.
+        probe: its calibration inputs and its texts are embedded.
     """
     if not isinstance(task, SentenceEmbedding):
         return task

@@ -81,38 +81,38 @@ def export(
     """Export a checkpoint to a bundle for the CPU, CUDA or TensorRT.
 
     Args:
-        checkpoint: Directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
-        bundle: Directory to write; it appears whole when every check has passed, or not at all.
-        task: Task, if the checkpoint does not say.
-        targets: Devices to export for: `cpu`, `cuda`, `tensorrt`. No GPU is needed.
-        precisions: Variants to make: `fp32`, `fp16`, `int8`, `bf16`. FP32 for the CPU is always made, since the others
+        checkpoint: directory in the Hugging Face layout, or a hub id, see `bert_models.hub`.
+        bundle: directory to write; it appears whole when every check has passed, or not at all.
+        task: task, if the checkpoint does not say.
+        targets: devices to export for: `cpu`, `cuda`, `tensorrt`. No GPU is needed.
+        precisions: variants to make: `fp32`, `fp16`, `int8`, `bf16`. FP32 for the CPU is always made, since the others
             are compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
-        max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
-        dimensions: Number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
-        layers: Hidden states that feature-extraction reads, see `select_layers`; by default the last one.
-        layer_combination: How several of them become one vector, one of `LAYER_COMBINATIONS`; by default `concat`.
-        layer_norm: Normalize the whole embedding by its mean and variance, before `dimensions` are kept and the length
+        max_tokens: maximum length of a sequence in tokens; by default the checkpoint's.
+        dimensions: number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
+        layers: hidden states that feature-extraction reads, see `select_layers`; by default the last one.
+        layer_combination: how several of them become one vector, one of `LAYER_COMBINATIONS`; by default `concat`.
+        layer_norm: normalize the whole embedding by its mean and variance, before `dimensions` are kept and the length
             becomes 1. The recipe of nomic-embed-text-v1.5 for fewer dimensions, which its files do not state.
-        options: Decoding options that become the bundle's defaults, see `Task.options`.
+        options: decoding options that become the bundle's defaults, see `Task.options`.
         opset: ONNX opset; only `OPSET` works, others are refused with the reason.
-        evaluate: Labelled file, or for sentence-embedding also a folder with a retrieval data set in BEIR's format; the
+        evaluate: labelled file, or for sentence-embedding also a folder with a retrieval data set in BEIR's format; the
             task metric, or nDCG@10, and the agreement with FP32 on it decide whether INT8 may be the default.
-        calibrate: File of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
+        calibrate: file of typical inputs, without labels, to measure the ranges of INT8 on; by default built-in
             texts, which serve less well. Up to 300 inputs are used, evenly spread. Without `evaluate`, INT8 is
             calibrated on two thirds of them and judged on the others. To fewer than 200, built-in texts are added.
-        columns: Column names by field in `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
-        max_drop: Points (hundredths) of the task metric that INT8 may lose on `evaluate`.
-        weight_bits: Bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.
+        columns: column names by field in `evaluate` and `calibrate`, see `bert_runtime.records.read_records`.
+        max_drop: points (hundredths) of the task metric that INT8 may lose on `evaluate`.
+        weight_bits: bits of INT8's weights: 8, or 7, which is faster on processors without VNNI and less exact on all.
             By default 8, or 7 where layers share their weights, see `choose_weight_bits`.
-        paddings: Padding modes of each CUDA graph, see `Variant.padding`: `masked`, which is always made, `unmasked`
+        paddings: padding modes of each CUDA graph, see `Variant.padding`: `masked`, which is always made, `unmasked`
             for large batches without padding, `packed` for large batches of mixed lengths; by default all.
-        prune_tokens: Schedule of token pruning, such as `2:0.5,4:0.25`, see `TokenPruning`; `auto` to choose one that
+        prune_tokens: schedule of token pruning, such as `2:0.5,4:0.25`, see `TokenPruning`; `auto` to choose one that
             changes no more than INT8 may, on the data of `evaluate` or on inputs that are held out from `calibrate`;
             `none`. By default the checkpoint's own.
-        attention: Add a graph that also gives attention probabilities, see `bert_runtime.load_attention`. It shares
+        attention: add a graph that also gives attention probabilities, see `bert_runtime.load_attention`. It shares
             the weights of FP32.
-        force: Replace an existing bundle.
-        progress: Called with a line at the start of each stage.
+        force: replace an existing bundle.
+        progress: called with a line at the start of each stage.
 
     Returns:
         The bundle's manifest.

@@ -17,10 +17,10 @@ def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "pict
     """Check, before anything is computed, that a figure can be drawn, where to, and in which format.
 
     Args:
-        path: The file.
-        extra: The extra of bert-export that installs matplotlib for the caller.
-        purpose: What needs matplotlib, as the subject of a sentence.
-        kind: What the figure is called.
+        path: the file.
+        extra: the extra of bert-export that installs matplotlib for the caller.
+        purpose: what needs matplotlib, as the subject of a sentence.
+        kind: what the figure is called.
 
     Raises:
         InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
@@ -37,8 +37,8 @@ def require_matplotlib(extra: str, purpose: str) -> None:
     """Check, before anything is computed, that figures can be drawn.
 
     Args:
-        extra: The extra of bert-export that installs matplotlib for the caller.
-        purpose: What needs matplotlib, as the subject of a sentence.
+        extra: the extra of bert-export that installs matplotlib for the caller.
+        purpose: what needs matplotlib, as the subject of a sentence.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -51,8 +51,8 @@ def write_figure(path: Path, save: Callable[[Path, str], None]) -> None:
     """Write a figure to a file that replaces `path` once it is complete.
 
     Args:
-        path: The file; its suffix decides the format.
-        save: Writes the figure to a path in a format (`png`, `svg` or `pdf`), which the path does not show.
+        path: the file; its suffix decides the format.
+        save: writes the figure to a path in a format (`png`, `svg` or `pdf`), which the path does not show.
 
     Raises:
         DataError: The file cannot be written; what was there before is unchanged.

@@ -22,8 +22,8 @@ def matmul_flops(node: ir.Node, tokens: int) -> int:
     A multiply-add counts as 2.
 
     Args:
-        node: The node; the shapes of its inputs and outputs must be known.
-        tokens: Length of the sequence.
+        node: the node; the shapes of its inputs and outputs must be known.
+        tokens: length of the sequence.
     """
     if node.op_type in ("MatMul", "Gemm", *_INT8_MATMULS):
         *outer, _ = _sizes(node.outputs[0], tokens)

@@ -42,8 +42,8 @@ def save_graphs(graphs: Mapping[str, ir.Model], folder: Path) -> dict[str, Graph
     share one copy.
 
     Args:
-        graphs: Graphs by name; they are not changed.
-        folder: Where to write.
+        graphs: graphs by name; they are not changed.
+        folder: where to write.
 
     Returns:
         The files of each graph, by name.

@@ -28,11 +28,11 @@ def median_latencies_ms(
     """Time functions in turn, round after round.
 
     Args:
-        runs: Functions that run one batch, by name.
-        task: The task, which makes the token ids valid.
-        max_tokens: Longer shapes are shortened to this.
-        rounds: Calls of each function per shape.
-        shapes: Batch size × tokens.
+        runs: functions that run one batch, by name.
+        task: the task, which makes the token ids valid.
+        max_tokens: longer shapes are shortened to this.
+        rounds: calls of each function per shape.
+        shapes: batch size × tokens.
 
     Returns:
         The median milliseconds per call, by name and shape (`1x128`).
@@ -58,9 +58,9 @@ def fastest_calls_ms(
     last model otherwise.
 
     Args:
-        calls: Run a model on one text, by name.
-        texts: Typical inputs.
-        rounds: Timed calls of each model for each text.
+        calls: run a model on one text, by name.
+        texts: typical inputs.
+        rounds: timed calls of each model for each text.
 
     Returns:
         By name, the milliseconds of the fastest call for each text.

@@ -20,9 +20,9 @@ def with_layers(task: Task, layers: str | int | Sequence[int] | None, layer_comb
     """Return the task with other hidden states to read.
 
     Args:
-        task: The task; all but feature-extraction take neither setting.
-        layers: See `select_layers`; `None` leaves them as they are.
-        layer_combination: One of `bert_runtime.tasks.feature_extraction.LAYER_COMBINATIONS`; `None` as above.
+        task: the task; all but feature-extraction take neither setting.
+        layers: see `select_layers`; `None` leaves them as they are.
+        layer_combination: one of `bert_runtime.tasks.feature_extraction.LAYER_COMBINATIONS`; `None` as above.
 
     Raises:
         ExportError: The task has no layers to select, or a setting is out of range.
@@ -43,9 +43,9 @@ def select_layers(layers: str | int | Sequence[int], num_layers: int) -> tuple[i
     """Return the indices of hidden states: 0 is the embeddings, n is what layer n computes.
 
     Args:
-        layers: One index or several, negative ones from the end (-1 is the last layer); or as text, separated by
+        layers: one index or several, negative ones from the end (-1 is the last layer); or as text, separated by
             commas, with ranges `from:to` that include both ends: `-4:-1`, or `-4:`, are the last four.
-        num_layers: Number of layers of the encoder.
+        num_layers: number of layers of the encoder.
 
     Raises:
         ExportError: An index is out of range, or the text is malformed.

@@ -65,11 +65,11 @@ def model_card(
     """Return the text of a bundle's model card.
 
     Args:
-        manifest: The bundle's manifest.
-        inherited: Metadata of the checkpoint, see `read_source_card`.
-        command: The command that makes the bundle.
-        folder: Name of the bundle's folder.
-        labelled: Name of the labelled file that the metrics were measured on, if there was one.
+        manifest: the bundle's manifest.
+        inherited: metadata of the checkpoint, see `read_source_card`.
+        command: the command that makes the bundle.
+        folder: name of the bundle's folder.
+        labelled: name of the labelled file that the metrics were measured on, if there was one.
     """
     metadata = yaml.safe_dump(_metadata(manifest, inherited, folder, labelled), sort_keys=False, allow_unicode=True)
     return _MODEL_CARD.format(
@@ -100,11 +100,11 @@ def export_command(
     """Return the command that makes a bundle; folders and files by their names alone.
 
     Args:
-        checkpoint: The checkpoint, as it was named.
-        bundle: The bundle.
-        columns: Column names by field.
-        decoding: Decoding options that become the bundle's defaults.
-        options: Values of the command's other options by name; those that are `None` are left out, those that
+        checkpoint: the checkpoint, as it was named.
+        bundle: the bundle.
+        columns: column names by field.
+        decoding: decoding options that become the bundle's defaults.
+        options: values of the command's other options by name; those that are `None` are left out, those that
             are `True` are flags.
     """
     name = str(checkpoint)

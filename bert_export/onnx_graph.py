@@ -201,13 +201,13 @@ def insert_before(
     """Insert a node before `anchor`, in the same PyTorch scope.
 
     Args:
-        anchor: The node to insert before.
-        op_type: The new node's operator.
-        inputs: Its inputs; `None` for an optional one that is left out.
-        like: Values that its outputs take their element type from, and their shape unless `shapes` is given.
-        attributes: Its attributes.
-        shapes: The shapes of its outputs.
-        domain: The operator's domain; standard ONNX by default.
+        anchor: the node to insert before.
+        op_type: the new node's operator.
+        inputs: its inputs; `None` for an optional one that is left out.
+        like: values that its outputs take their element type from, and their shape unless `shapes` is given.
+        attributes: its attributes.
+        shapes: the shapes of its outputs.
+        domain: the operator's domain; standard ONNX by default.
 
     Returns:
         The new node's outputs, as many as `like` has values.

@@ -55,8 +55,8 @@ def lower_for_cpu(graph: ir.Model, fusions: FusionCounts) -> LoweredGraph:
     """Add the branches for batches without padding, then outline the functions that have native kernels.
 
     Args:
-        graph: A fused graph, in FP32 or INT8; it is not changed.
-        fusions: Its fusions.
+        graph: a fused graph, in FP32 or INT8; it is not changed.
+        fusions: its fusions.
 
     Returns:
         A copy of the graph, which shares its weights, and the counts.
@@ -76,7 +76,7 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     Groups that no kernel computes, such as those with another activation, stay as they are.
 
     Args:
-        graph: A fused graph, in FP32 or INT8; it is not changed.
+        graph: a fused graph, in FP32 or INT8; it is not changed.
 
     Returns:
         A copy of the graph, which shares its weights, and the number of calls of each function.
@@ -193,11 +193,11 @@ def _call_attention(
     """Call a function for attention, or for attention with the quantization of its output.
 
     Args:
-        node: The node whose output the call replaces: `attention`, or the branch that holds it.
-        attention: Gives the number of heads and the scale.
-        inputs: The inputs of the function without the output's scale and zero point.
-        names: The function in FP32 and in INT8.
-        extra: Further attributes.
+        node: the node whose output the call replaces: `attention`, or the branch that holds it.
+        attention: gives the number of heads and the scale.
+        inputs: the inputs of the function without the output's scale and zero point.
+        names: the function in FP32 and in INT8.
+        extra: further attributes.
     """
     consumers = node.outputs[0].consumers()
     quantizes = len(consumers) == 1 and consumers[0].op_type == "QuantizeLinear"

@@ -74,12 +74,12 @@ def paired_drop(
     Documents of one query are drawn together, as are questions about one context.
 
     Args:
-        task: The model's task, whose thresholds may differ from the reference's.
-        outputs: The model's outputs for the inputs of all examples, in order.
-        reference_task: The reference's task.
-        reference: Its outputs for the same inputs.
-        examples: The labelled examples.
-        seed: Seed of the resamples.
+        task: the model's task, whose thresholds may differ from the reference's.
+        outputs: the model's outputs for the inputs of all examples, in order.
+        reference_task: the reference's task.
+        reference: its outputs for the same inputs.
+        examples: the labelled examples.
+        seed: seed of the resamples.
     """
     found, expected = (_Sampled.build(*given, examples) for given in ((task, outputs), (reference_task, reference)))
     size = found.num_units

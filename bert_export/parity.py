@@ -35,8 +35,8 @@ def tolerance(task: Task, largest: float = 0.0) -> float:
     Rounding errors grow with what is rounded: a float32 step at 2,000 is 1.2e-4 alone. So values above 10 have more.
 
     Args:
-        task: The task.
-        largest: The largest absolute value of the output.
+        task: the task.
+        largest: the largest absolute value of the output.
     """
     normalized = isinstance(task, SentenceEmbedding) and task.normalize
     return max(1e-5 if normalized else 1e-4, _RELATIVE_TOLERANCE * largest)
@@ -46,9 +46,9 @@ def probe_batches(torch_model: TaskModel, max_tokens: int, seed: int = 0) -> dic
     """Make batches of random token ids and segments, one for every kind of mask that callers may pass.
 
     Args:
-        torch_model: The model; its vocabulary and task limit the ids.
-        max_tokens: Length of the longest batch.
-        seed: Seed of the random ids.
+        torch_model: the model; its vocabulary and task limit the ids.
+        max_tokens: length of the longest batch.
+        seed: seed of the random ids.
 
     Returns:
         The batches by kind of mask, such as `right-padded`.
@@ -100,8 +100,8 @@ def output_tolerances(task: Task, expected: Iterable[FloatArray]) -> FloatArray:
     sequences, since a value near 0 may be the sum of large terms.
 
     Args:
-        task: The task.
-        expected: Reference outputs [N, outputs] of each batch, see `read_outputs`.
+        task: the task.
+        expected: reference outputs [N, outputs] of each batch, see `read_outputs`.
     """
     largest = np.max([np.abs(outputs).max(axis=0, initial=0) for outputs in expected], axis=0)
     return np.array([tolerance(task, float(value)) for value in largest])
@@ -117,9 +117,9 @@ def check_parity(torch_model: TaskModel, run: Callable[[Batch], FloatArray], max
     """Compare a graph's outputs with PyTorch's on `probe_batches`.
 
     Args:
-        torch_model: Computes the reference outputs.
-        run: Runs the graph on a batch; returns float32 [B, …].
-        max_tokens: Length of the longest probe batch.
+        torch_model: computes the reference outputs.
+        run: runs the graph on a batch; returns float32 [B, …].
+        max_tokens: length of the longest probe batch.
 
     Returns:
         The maximum absolute error, `max_abs_error`, and the `tolerance` of the largest output, see `output_tolerances`.

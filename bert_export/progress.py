@@ -31,9 +31,9 @@ def throttled_steps(
     """Return a callback that reports the steps of a stage every five seconds at most, with the time left.
 
     Args:
-        report_progress: Called with a line; a `StageReporter` gets every step instead.
-        stage: What is done in steps.
-        clock: The time in seconds.
+        report_progress: called with a line; a `StageReporter` gets every step instead.
+        stage: what is done in steps.
+        clock: the time in seconds.
     """
     if isinstance(report_progress, StageReporter):
         return report_progress.step

@@ -54,8 +54,8 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
     FP32 for the CPU is always among them: the others are compared with it, and it runs everywhere.
 
     Args:
-        targets: Devices to export for: `cpu`, `cuda`, `tensorrt`.
-        precisions: Some of `PRECISIONS`; `None` stands for FP32 and INT8 on the CPU, and FP16 on a GPU.
+        targets: devices to export for: `cpu`, `cuda`, `tensorrt`.
+        precisions: some of `PRECISIONS`; `None` stands for FP32 and INT8 on the CPU, and FP16 on a GPU.
 
     Raises:
         ExportError: A name is unknown, or none of the targets runs a precision.

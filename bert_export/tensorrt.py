@@ -54,10 +54,10 @@ def build_tensorrt(
     """Build the TensorRT variants; all precisions share one graph.
 
     Args:
-        context: The export's context.
-        fp32: The CPU's FP32 variant.
+        context: the export's context.
+        fp32: the CPU's FP32 variant.
         precisions: `fp32`, `fp16`, both or none.
-        allow_fp32_fallback: Whether a model whose values overflow FP16 gets FP32 where only `fp16` was asked for.
+        allow_fp32_fallback: whether a model whose values overflow FP16 gets FP32 where only `fp16` was asked for.
 
     Raises:
         ExportError: Values overflow FP16 and there is no fallback.

@@ -55,10 +55,10 @@ def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, at
     """Check that tokens may be pruned, before anything takes time.
 
     Args:
-        config: The encoder's configuration, with a schedule unless that is to be chosen.
-        task: The task.
-        schedule: What the export was asked for.
-        attention: Whether a graph with attention probabilities was asked for.
+        config: the encoder's configuration, with a schedule unless that is to be chosen.
+        task: the task.
+        schedule: what the export was asked for.
+        attention: whether a graph with attention probabilities was asked for.
 
     Returns:
         The configuration, with one of the schedules if one is to be chosen: what else must be possible with it.
@@ -125,10 +125,10 @@ def measure_pruning(
     """Return the manifest's entry: the schedule, and how the FP32 graph differs from the one that keeps all tokens.
 
     Args:
-        context: The export's context, whose model has the schedule.
-        pruned: The outputs on the probe's texts.
-        whole: Those of the same model with all tokens.
-        labelled: The labelled data whose inputs the probe's texts are, if there are any.
+        context: the export's context, whose model has the schedule.
+        pruned: the outputs on the probe's texts.
+        whole: those of the same model with all tokens.
+        labelled: the labelled data whose inputs the probe's texts are, if there are any.
 
     Raises:
         ExportError: The difference is not defined, see `check_drift`.

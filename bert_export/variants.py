@@ -163,12 +163,12 @@ def finish_variant(
     """Record the self-test of a graph on disk, and assemble the variant's manifest entry.
 
     Args:
-        context: The export's context.
-        runtime_model: Runs the graph.
-        outputs: What it computed on the probe's texts.
-        files: What the graph was written to.
-        tolerance: Maximum absolute difference of the self-test's outputs on another machine, see `self_test_of`.
-        fields: The other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
+        context: the export's context.
+        runtime_model: runs the graph.
+        outputs: what it computed on the probe's texts.
+        files: what the graph was written to.
+        tolerance: maximum absolute difference of the self-test's outputs on another machine, see `self_test_of`.
+        fields: the other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
 
     Raises:
         ExportError: The drift is not defined.

@@ -71,14 +71,14 @@ def build_cascade(
     in the same fold.
 
     Args:
-        small: Bundle of the small model.
-        large: Bundle of the large one, for the same labels.
-        output: Folder to write; nothing is written where the gate refuses.
-        records: Labelled rows that neither model was trained on.
-        max_drop: Largest loss of the task metric, in percent of the large model's.
-        force: Replace an existing bundle.
-        seed: Seed of the folds and of the resamples.
-        progress: Called with a line at the start of each stage.
+        small: bundle of the small model.
+        large: bundle of the large one, for the same labels.
+        output: folder to write; nothing is written where the gate refuses.
+        records: labelled rows that neither model was trained on.
+        max_drop: largest loss of the task metric, in percent of the large model's.
+        force: replace an existing bundle.
+        seed: seed of the folds and of the resamples.
+        progress: called with a line at the start of each stage.
 
     Raises:
         BundleError: A bundle cannot be read, or the two do not classify into the same labels.

@@ -62,10 +62,10 @@ class JudgedRows:
         """Run all rows through both models.
 
         Args:
-            models: The small model and the large one, loaded from calibrated bundles.
-            methods: Their methods of calibration.
-            records: Labelled rows.
-            folds: The fold of each, see `split_folds`.
+            models: the small model and the large one, loaded from calibrated bundles.
+            methods: their methods of calibration.
+            records: labelled rows.
+            folds: the fold of each, see `split_folds`.
         """
         small, large = models
         assert isinstance(small.task, TextClassification), "as was checked"

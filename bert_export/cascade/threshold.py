@@ -48,11 +48,11 @@ def choose_threshold(
     gate on the other half 66 times, and that of the sequence 82 times.
 
     Args:
-        task: The task of the cascade.
-        small: Outputs of the small model for N texts, as the cascade decodes them.
-        large: Those of the large one.
-        examples: The labelled texts.
-        max_drop: Largest drop of the task metric, in percent of the large model's.
+        task: the task of the cascade.
+        small: outputs of the small model for N texts, as the cascade decodes them.
+        large: those of the large one.
+        examples: the labelled texts.
+        max_drop: largest drop of the task metric, in percent of the large model's.
 
     Returns:
         The last threshold before a drop and its standard error together exceed `max_drop`, and true: with the drop

@@ -55,8 +55,8 @@ def shares_of_copies(records: Sequence[Record], like: Sequence[Record]) -> Float
     sentences 19.
 
     Args:
-        records: Rows.
-        like: Other rows, such as those of dev.
+        records: rows.
+        like: other rows, such as those of dev.
     """
     lengths, wanted = (np.array(list(map(num_words, rows))) for rows in (records, like))
     limits = np.quantile(wanted, np.arange(_NUM_LENGTH_GROUPS) / _NUM_LENGTH_GROUPS)  # the first group is shorter
@@ -73,9 +73,9 @@ class SimilarWords:
     """The words of some rows, and for each the ones whose embeddings are the most similar.
 
     Args:
-        records: Rows whose words are used.
-        token_ids: Returns the token ids of a word; empty where the vocabulary has none for it.
-        embeddings: Token embeddings, float [vocab_size, width].
+        records: rows whose words are used.
+        token_ids: returns the token ids of a word; empty where the vocabulary has none for it.
+        embeddings: token embeddings, float [vocab_size, width].
     """
 
     def __init__(
@@ -101,8 +101,8 @@ def _most_similar(vectors: FloatArray, pieces: Sequence[set[int]]) -> list[list[
     Words that share a piece are left out: they are alike in spelling, which says little about what they mean.
 
     Args:
-        vectors: One per word, float [words, width].
-        pieces: The token ids of each word.
+        vectors: one per word, float [words, width].
+        pieces: the token ids of each word.
     """
     normed = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     num_seen = min(4 * _NUM_SIMILAR, len(vectors))
@@ -125,11 +125,11 @@ def augmented_rows(
     A copy that equals its row, as in scripts without spaces between words, is left out.
 
     Args:
-        records: Rows.
-        similar: Replacements.
-        copies: Copies of each row, on average.
-        shares: How many copies each row has of them, see `shares_of_copies`.
-        seed: Seed of all choices.
+        records: rows.
+        similar: replacements.
+        copies: copies of each row, on average.
+        shares: how many copies each row has of them, see `shares_of_copies`.
+        seed: seed of all choices.
 
     Returns:
         The copies in rounds, each of which has as many as there are rows, about, in the order of the rows.

@@ -97,9 +97,9 @@ def narrowed(candidate: Candidate, wanted: float, milliseconds: Callable[[Shape]
     """Return a trained candidate with as few neurons less as make it faster by some factor, or `None` if none do.
 
     Args:
-        candidate: The candidate.
-        wanted: How many times as fast it must become.
-        milliseconds: The predicted latency of a shape.
+        candidate: the candidate.
+        wanted: how many times as fast it must become.
+        milliseconds: the predicted latency of a shape.
     """
     for width in narrower_widths(candidate.intermediate_size):
         narrower = replace(candidate, intermediate_size=width)
@@ -112,8 +112,8 @@ def shapes_within(full: Shape, percents: Sequence[int]) -> list[Shape]:
     """Return the shapes that candidates may have; a single layer has nothing to prune tokens for.
 
     Args:
-        full: The shape of the uncompressed model.
-        percents: Percentages of a text's tokens that candidates keep.
+        full: the shape of the uncompressed model.
+        percents: percentages of a text's tokens that candidates keep.
     """
     depths, widths = range(1, full.num_layers + 1), feed_forward_widths(full.intermediate_size)
     return [
@@ -131,8 +131,8 @@ def candidates_of_shape(influence: Sequence[float], shape: Shape) -> list[Candid
     arXiv:2403.03853), in this order.
 
     Args:
-        influence: The influence of each layer, see `bert_models.compression.layer_influence`.
-        shape: The number of layers, and what all of them have in common.
+        influence: the influence of each layer, see `bert_models.compression.layer_influence`.
+        shape: the number of layers, and what all of them have in common.
     """
     total, num_layers = len(influence), shape.num_layers
     spread = tuple(evenly_spaced_layers(total, num_layers))
@@ -151,8 +151,8 @@ def widest_fast_enough(speedups: Mapping[Shape, float], wanted: float) -> list[S
     A shape that another one exceeds in one size and equals in the others is left out: its candidates would be worse.
 
     Args:
-        speedups: The predicted speed-up over the uncompressed model of every shape that there may be.
-        wanted: The least speed-up.
+        speedups: the predicted speed-up over the uncompressed model of every shape that there may be.
+        wanted: the least speed-up.
 
     Returns:
         Shapes, the most tokens first, and of these the most layers; empty if no shape is fast enough.

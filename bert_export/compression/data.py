@@ -113,15 +113,15 @@ def read_search_data(
     and dev rows with a text of the gate are left out: the student would learn the teacher's answers to it.
 
     Args:
-        task: The task of the model, with its labels.
-        tokenizer: Its tokenizer.
-        train: Labelled training file.
-        unlabelled: File of further inputs, or `None`.
-        dev: Labelled file.
-        test: Labelled file for the gate; `None` sets a part of dev aside.
-        columns: Column names by field, see `read_records`.
-        fraction: Fraction of the dev rows to set aside if there is no `test`.
-        seed: Seed of the split.
+        task: the task of the model, with its labels.
+        tokenizer: its tokenizer.
+        train: labelled training file.
+        unlabelled: file of further inputs, or `None`.
+        dev: labelled file.
+        test: labelled file for the gate; `None` sets a part of dev aside.
+        columns: column names by field, see `read_records`.
+        fraction: fraction of the dev rows to set aside if there is no `test`.
+        seed: seed of the split.
 
     Raises:
         DataError: A file cannot be read, or a row does not fit the task or the model's labels.

@@ -38,9 +38,9 @@ def choose(goal: Goal, measured: Sequence[Measured], judge: Callable[[Measured],
     fastest to the slowest until one passes; without any, the one of the least loss is judged.
 
     Args:
-        goal: The rule.
-        measured: All bundles that were exported and measured.
-        judge: Compares a bundle with the uncompressed model on the gate's rows; `attempts` is the number of bundles
+        goal: the rule.
+        measured: all bundles that were exported and measured.
+        judge: compares a bundle with the uncompressed model on the gate's rows; `attempts` is the number of bundles
             that they have judged with it.
 
     Returns:

@@ -107,7 +107,7 @@ class CompressionSettings:
         """Return the losses of a training.
 
         Args:
-            labelled: Whether all rows have labels.
+            labelled: whether all rows have labels.
 
         Raises:
             TrainingError: A weight is negative.

@@ -29,11 +29,11 @@ def trial_after(before: Trial | None, candidate: Candidate, metric: float, check
     """Return the trial of a training that went on from another trial, or that one where its checkpoint was kept.
 
     Args:
-        before: The other trial; `None` for a candidate as it was cut.
-        candidate: The candidate that was trained; narrower than the one before, or the same.
-        metric: Its task metric.
-        checkpoint: The folder of its checkpoint.
-        num_rows: The rows of an epoch.
+        before: the other trial; `None` for a candidate as it was cut.
+        candidate: the candidate that was trained; narrower than the one before, or the same.
+        metric: its task metric.
+        checkpoint: the folder of its checkpoint.
+        num_rows: the rows of an epoch.
     """
     if before is None:
         return Trial(candidate, metric, checkpoint, num_rows)
@@ -52,10 +52,10 @@ def halve(
     """Train candidates, rung after rung; each goes on from where the rung before left it.
 
     Args:
-        candidates: Candidates, the most promising first.
-        rungs: How many are trained, and for how long.
-        train: Trains a candidate as a rung says, from its last trial if there is one; `None` if that failed.
-        prepare_last: Returns the last of several rungs anew, and what is trained in it: the candidate that has reached
+        candidates: candidates, the most promising first.
+        rungs: how many are trained, and for how long.
+        train: trains a candidate as a rung says, from its last trial if there is one; `None` if that failed.
+        prepare_last: returns the last of several rungs anew, and what is trained in it: the candidate that has reached
             it, whose speed and time of an epoch can be known now, or a narrower one.
 
     Returns:

@@ -19,9 +19,9 @@ class Journal:
     """Remembers results by key in a file: each is a line, written when it is there.
 
     Args:
-        path: The file; a last line that was not written whole is dropped.
-        request: What is searched for: the first line. A journal of another request is not continued.
-        clock: The time in seconds.
+        path: the file; a last line that was not written whole is dropped.
+        request: what is searched for: the first line. A journal of another request is not continued.
+        clock: the time in seconds.
 
     Raises:
         CompressionError: The file is a journal of another request, or none.

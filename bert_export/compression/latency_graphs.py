@@ -36,10 +36,10 @@ def open_int8_graph(model: TaskModel, tokenizer: TextTokenizer, batches: list[Ba
     """Quantize a model as an export does, without its checks, and open it as the runtime runs it.
 
     Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        batches: A few batches to calibrate on.
-        folder: An existing folder for the graph.
+        model: the model.
+        tokenizer: its tokenizer.
+        batches: a few batches to calibrate on.
+        folder: an existing folder for the graph.
     """
     graph = capture(model)
     fusions = fuse(graph, model.config, model.task)

@@ -27,8 +27,8 @@ def kept_share(lengths: Sequence[int], percent: int) -> float:
     """Return which share of the tokens of some texts stays at a step of token pruning, of 1.
 
     Args:
-        lengths: Lengths of the texts in tokens, at least one.
-        percent: Percentage of each text's tokens that stays, see `bert_models.pruning_schedule.kept_tokens`.
+        lengths: lengths of the texts in tokens, at least one.
+        percent: percentage of each text's tokens that stays, see `bert_models.pruning_schedule.kept_tokens`.
     """
     if percent == ALL_TOKENS:
         return 1.0
@@ -111,9 +111,9 @@ def corner_shapes(num_layers: int, widths: Sequence[int], percents: Sequence[int
     Those that prune tokens have all layers, once with the widest blocks and once with the narrowest.
 
     Args:
-        num_layers: Layers of the uncompressed model.
-        widths: Widths of feed-forward blocks.
-        percents: Percentages of tokens that candidates keep.
+        num_layers: layers of the uncompressed model.
+        widths: widths of feed-forward blocks.
+        percents: percentages of tokens that candidates keep.
     """
     corners = [
         Shape(depth, width)
@@ -131,8 +131,8 @@ def measure_latencies(models: Mapping[Any, Model], texts: Sequence[TextInput]) -
     """Time models on texts, one at a time, tokenization included, see `fastest_calls_ms`.
 
     Args:
-        models: Loaded models by name.
-        texts: Typical inputs.
+        models: loaded models by name.
+        texts: typical inputs.
 
     Returns:
         For each model the mean over the texts of the fastest call's milliseconds.

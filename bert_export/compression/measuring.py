@@ -42,9 +42,9 @@ class Reference:
     """The uncompressed model in INT8, which all candidates are compared with.
 
     Args:
-        bundle: Its bundle.
-        texts: Texts that the search may see, to time with.
-        tokenizer: The tokenizer of the candidates, which may truncate texts that this model reads whole; by default
+        bundle: its bundle.
+        texts: texts that the search may see, to time with.
+        tokenizer: the tokenizer of the candidates, which may truncate texts that this model reads whole; by default
             its own.
     """
 

@@ -60,11 +60,11 @@ def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any], source: 
     """Copy an exported bundle, add the record to its manifest, write a card of its own, and verify it.
 
     Args:
-        bundle: The bundle in the folder of the search.
-        output: The bundle to write; the card names it.
-        record: What was done to the uncompressed model, see `compression_record`.
-        source: The uncompressed checkpoint, from which the card inherits.
-        command: The command that exports the bundle.
+        bundle: the bundle in the folder of the search.
+        output: the bundle to write; the card names it.
+        record: what was done to the uncompressed model, see `compression_record`.
+        source: the uncompressed checkpoint, from which the card inherits.
+        command: the command that exports the bundle.
 
     Raises:
         ExportError: The copy fails its verification.

@@ -73,10 +73,10 @@ def plan_rungs(num_candidates: int, row_s: float, budget_s: float, rows: Trainin
     within 0.1 % of their teacher after five epochs (bench/results/distillation.json).
 
     Args:
-        num_candidates: How many candidates there are.
-        row_s: Seconds that a candidate takes for a given row in an epoch.
-        budget_s: Seconds for all of them, those of the first candidate's `first_rung` included.
-        rows: The rows that candidates may be trained on.
+        num_candidates: how many candidates there are.
+        row_s: seconds that a candidate takes for a given row in an epoch.
+        budget_s: seconds for all of them, those of the first candidate's `first_rung` included.
+        rows: the rows that candidates may be trained on.
 
     Returns:
         The rungs, of which the first one is a `first_rung` of some candidates; with too small a budget, of one, and no
@@ -99,9 +99,9 @@ def plan_last_rung(row_s: float, budget_s: float, rows: TrainingRows) -> Rung:
     """Return how the last candidate is trained: on the given rows, and on copies where they are seen often enough.
 
     Args:
-        row_s: Seconds that it takes for a given row in an epoch.
-        budget_s: Seconds that are left.
-        rows: The rows that candidates may be trained on.
+        row_s: seconds that it takes for a given row in an epoch.
+        budget_s: seconds that are left.
+        rows: the rows that candidates may be trained on.
     """
     left_s = (budget_s - rows.answers_s(rows.num_given)) / _EPOCHS_WITH_COPIES - rows.num_given * row_s
     fitting = int(left_s / (rows.copy_work * row_s + rows.answer_s / _EPOCHS_WITH_COPIES))
@@ -120,10 +120,10 @@ def plan_narrowed_rung(row_s: float, left_s: float, budget_s: float, rows: Train
     """Return the epoch that a narrowed candidate is trained for, or `None` where it would take too long.
 
     Args:
-        row_s: Seconds that it takes for a given row in an epoch.
-        left_s: Seconds that are left; without enough for all rows that were trained on, it learns from fewer.
-        budget_s: Seconds of the whole search, which may be exceeded by a share.
-        rows: The rows that candidates may be trained on.
+        row_s: seconds that it takes for a given row in an epoch.
+        left_s: seconds that are left; without enough for all rows that were trained on, it learns from fewer.
+        budget_s: seconds of the whole search, which may be exceeded by a share.
+        rows: the rows that candidates may be trained on.
     """
     if row_s * rows.num_sampled > left_s + _MAX_OVERRUN * budget_s:
         return None

@@ -25,8 +25,8 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Draw the metric of measured candidates on the search's rows, with its 95 % interval, against their latency.
 
     Args:
-        rows: At least one row of `pareto_rows`.
-        path: The file; its suffix (png, svg, pdf) decides the format.
+        rows: at least one row of `pareto_rows`.
+        path: the file; its suffix (png, svg, pdf) decides the format.
 
     Raises:
         DataError: The file cannot be written; what was there before is unchanged.

@@ -154,12 +154,12 @@ def augment(
     """Return the rows with copies of those to train on, as long as the search's rows of dev, and say how many.
 
     Args:
-        data: The rows.
-        model: The uncompressed model, whose token embeddings tell which words are similar.
-        tokenizer: Its tokenizer.
-        count: Copies of each row, on average.
-        seed: Seed of the copies.
-        progress: Called with how many there are.
+        data: the rows.
+        model: the uncompressed model, whose token embeddings tell which words are similar.
+        tokenizer: its tokenizer.
+        count: copies of each row, on average.
+        seed: seed of the copies.
+        progress: called with how many there are.
     """
     given = data.given
     if count == 0:
@@ -188,11 +188,11 @@ def kept_percents(
     """Return which percentages of a text's tokens candidates may keep, and say why if it is all of them.
 
     Args:
-        source: The uncompressed checkpoint.
-        task: Its task.
-        prune_tokens: A value of `bert_export.compression.goal.PRUNINGS`.
-        lengths: Typical lengths in tokens.
-        progress: Called with the reason.
+        source: the uncompressed checkpoint.
+        task: its task.
+        prune_tokens: a value of `bert_export.compression.goal.PRUNINGS`.
+        lengths: typical lengths in tokens.
+        progress: called with the reason.
     """
     if prune_tokens == "none" or source.config.num_layers == 1:
         return (ALL_TOKENS,)

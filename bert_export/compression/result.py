@@ -46,7 +46,7 @@ def pareto_rows(measured: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A candidate is on the front if no other is at least as fast and loses less.
 
     Args:
-        measured: Rows with `speedup` and `compressed`, the metric, among others.
+        measured: rows with `speedup` and `compressed`, the metric, among others.
     """
     ordered = sorted(measured, key=lambda row: (-row["speedup"], -row["compressed"]))
     rows, best = [], float("-inf")

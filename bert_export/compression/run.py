@@ -63,17 +63,17 @@ def compress(
     that was interrupted or killed goes on when it is called again with the same arguments; the budget may differ.
 
     Args:
-        checkpoint: Folder or hub id of a fine-tuned checkpoint.
-        output: The bundle to write, if the gate passes.
-        train: Labelled training file.
-        dev: Labelled file that candidates are judged on. Without `test`, a part of it is the gate.
-        goal: The least speed-up, or the largest loss.
-        test: Labelled file for the gate, in place of a part of `dev`.
-        unlabelled: Further inputs to train on. The teacher labels all rows then.
-        columns: Column names of the files by field, see `bert_runtime.records.read_records`.
-        settings: Budget, vocabulary, training.
-        force: Replace an existing bundle, and start over.
-        progress: Called with a line at the start of each stage.
+        checkpoint: folder or hub id of a fine-tuned checkpoint.
+        output: the bundle to write, if the gate passes.
+        train: labelled training file.
+        dev: labelled file that candidates are judged on. Without `test`, a part of it is the gate.
+        goal: the least speed-up, or the largest loss.
+        test: labelled file for the gate, in place of a part of `dev`.
+        unlabelled: further inputs to train on. The teacher labels all rows then.
+        columns: column names of the files by field, see `bert_runtime.records.read_records`.
+        settings: budget, vocabulary, training.
+        force: replace an existing bundle, and start over.
+        progress: called with a line at the start of each stage.
 
     Returns:
         The result. If what was asked for cannot be reached, on Ctrl-C, and if the search fails later than its first
@@ -205,11 +205,11 @@ def _finish(
     """Let the gate judge, and write the bundle: to the output if it passes, else into the folder of the search.
 
     Args:
-        request: What is searched for.
-        evaluator: Has the measurements.
-        measured: The bundles to choose from.
-        source: The uncompressed checkpoint.
-        stopped: Why the search ended early; empty if it did not.
+        request: what is searched for.
+        evaluator: has the measurements.
+        measured: the bundles to choose from.
+        source: the uncompressed checkpoint.
+        stopped: why the search ended early; empty if it did not.
     """
     journal = evaluator.journal
 

@@ -79,9 +79,9 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
     """Search for the best candidate of at least some speed.
 
     Args:
-        evaluator: Trains and measures.
-        speedup: The least speed-up over the uncompressed model.
-        share: The share of the time left that may be used.
+        evaluator: trains and measures.
+        speedup: the least speed-up over the uncompressed model.
+        share: the share of the time left that may be used.
 
     Returns:
         The bundles that were measured, in order, up to the first that is as fast as asked and not worse for having been
@@ -149,9 +149,9 @@ def fastest_within_drop(evaluator: Evaluator, ladder: Sequence[float], max_drop:
     with the speed is assumed: where it does not, a faster level may be missed.
 
     Args:
-        evaluator: Trains and measures.
-        ladder: Ascending levels of speed-up.
-        max_drop: The limit, in percent of the uncompressed model's metric.
+        evaluator: trains and measures.
+        ladder: ascending levels of speed-up.
+        max_drop: the limit, in percent of the uncompressed model's metric.
 
     Returns:
         All bundles that were measured, in order.

@@ -43,10 +43,10 @@ class Surgeon:
     """Measures the importance of layers and neurons once, and cuts candidates out of the model.
 
     Args:
-        source: The uncompressed checkpoint.
-        task: Its task.
-        data: Rows with labels.
-        max_tokens: Maximum length of a sequence in tokens; by default the checkpoint's.
+        source: the uncompressed checkpoint.
+        task: its task.
+        data: rows with labels.
+        max_tokens: maximum length of a sequence in tokens; by default the checkpoint's.
     """
 
     def __init__(self, source: Checkpoint, task: Task, data: SearchData, max_tokens: int | None) -> None:
@@ -84,9 +84,9 @@ class Surgeon:
         """Write a candidate as a checkpoint: all of it or nothing.
 
         Args:
-            candidate: The candidate.
-            folder: Where it is written.
-            trained: Checkpoint of a wider one with the same layers, which loses its least important neurons; by default
+            candidate: the candidate.
+            folder: where it is written.
+            trained: checkpoint of a wider one with the same layers, which loses its least important neurons; by default
                 the candidate is cut out of the uncompressed model.
         """
         if trained is None:

@@ -107,8 +107,8 @@ def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
     """Return a float32 mask that is added to the scores [B, 1 or A, Q, S]; what it takes is inserted before `node`.
 
     Args:
-        node: The attention.
-        mask: A boolean mask [B, 1, Q, S], or one with a position bias [B, A, Q, S].
+        node: the attention.
+        mask: a boolean mask [B, 1, Q, S], or one with a position bias [B, A, Q, S].
 
     Raises:
         NoMatch: The mask is neither.

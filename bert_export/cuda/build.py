@@ -63,10 +63,10 @@ def build_cuda(
     """Build the CUDA variants, in every padding mode, from the fused graph of the CPU's FP32 variant.
 
     Args:
-        context: The export's context.
-        fp32: The CPU's FP32 variant.
+        context: the export's context.
+        fp32: the CPU's FP32 variant.
         precisions: `fp32`, `fp16`, both or none.
-        paddings: Padding modes; `masked` graphs are always built. Graphs of one precision share one file of weights.
+        paddings: padding modes; `masked` graphs are always built. Graphs of one precision share one file of weights.
 
     Returns:
         The variants, `masked` ones first.

@@ -55,8 +55,8 @@ def convert_to_fp16(graph: ir.Model, keep_fp32: Collection[str] = ()) -> int:
     """Convert a graph of `fuse_for_cuda` from FP32 to FP16 in place.
 
     Args:
-        graph: The graph in FP32.
-        keep_fp32: Names of values; the nodes that compute them stay in FP32, with casts around them.
+        graph: the graph in FP32.
+        keep_fp32: names of values; the nodes that compute them stay in FP32, with casts around them.
 
     Returns:
         The number of nodes that run in FP16.

@@ -44,9 +44,9 @@ def find_fp16_overflows(
     attention contains: a CPU computes it in FP32, so that parity would not show its overflow.
 
     Args:
-        graph: A graph of `fuse_for_cuda` or for TensorRT, in FP32.
-        batches: What to run it on.
-        can_be_fp16: Returns whether a node may run in FP16; by default those that `convert_to_fp16` converts. Where a
+        graph: a graph of `fuse_for_cuda` or for TensorRT, in FP32.
+        batches: what to run it on.
+        can_be_fp16: returns whether a node may run in FP16; by default those that `convert_to_fp16` converts. Where a
             node makes the mask, its scores are large on purpose and not measured.
 
     Returns:

@@ -30,11 +30,11 @@ def check_cuda_parity(
     leave the other sequences alone.
 
     Args:
-        torch_model: Computes the reference outputs.
-        run: Runs the graph on a batch; returns float32 `[B, …]`.
-        max_tokens: Length of the longest probe batch.
-        fp16: Whether the graph computes in FP16, which widens the tolerance to `FP16_TOLERANCE`.
-        padding: Padding mode of the graph: `masked`, `packed` or `unmasked`.
+        torch_model: computes the reference outputs.
+        run: runs the graph on a batch; returns float32 `[B, …]`.
+        max_tokens: length of the longest probe batch.
+        fp16: whether the graph computes in FP16, which widens the tolerance to `FP16_TOLERANCE`.
+        padding: padding mode of the graph: `masked`, `packed` or `unmasked`.
 
     Returns:
         The maximum absolute error, `max_abs_error`, and the `tolerance` of the largest output.

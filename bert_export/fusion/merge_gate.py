@@ -16,8 +16,8 @@ def merge_gates(graph: ir.Model, reasons: list[str]) -> int:
     """Merge gate and up of every feed-forward block, in place.
 
     Args:
-        graph: The graph.
-        reasons: Gets a line for every gate without a projection beside it that reads the same value.
+        graph: the graph.
+        reasons: gets a line for every gate without a projection beside it that reads the same value.
 
     Returns:
         The number of merged blocks.

@@ -26,8 +26,8 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
     A single query, that of the first token, is too little work to gain by it.
 
     Args:
-        graph: A graph that `fuse` returned; it is not changed.
-        fusions: The counts that `fuse` returned.
+        graph: a graph that `fuse` returned; it is not changed.
+        fusions: the counts that `fuse` returned.
 
     Returns:
         A copy of the graph, which shares its weights, and `fusions` with the number of branches.

@@ -71,9 +71,9 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
     fastest on the CPU, where SkipLayerNormalization and FastGelu are slower. These two are only counted.
 
     Args:
-        graph: What `capture` returned.
-        config: The model's configuration.
-        task: The model's task.
+        graph: what `capture` returned.
+        config: the model's configuration.
+        task: the model's task.
 
     Returns:
         The expected and found number of each fusion.

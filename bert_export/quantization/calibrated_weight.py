@@ -32,7 +32,7 @@ def quantize_for_inputs(weight: Float32Array, inputs: Sequence[Activations], bit
 
     Args:
         weight: float32 `[in, out]`.
-        inputs: The inputs of each projection with that weight; each has a range of its own.
+        inputs: the inputs of each projection with that weight; each has a range of its own.
         bits: 7 or 8.
     """
     parameters = [quantization_parameters(activations) for activations in inputs]

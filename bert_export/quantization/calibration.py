@@ -64,12 +64,12 @@ def measure_activations(
     """Run a fused FP32 graph and measure the inputs of the encoder's projections, without padding.
 
     Args:
-        graph: The graph; it is not changed.
-        batches: Calibration batches.
-        headroom: Factor by which the ranges are widened.
-        repetitive: Batches of one repeated word each, see `bert_export.repetitive_texts`. They widen the ranges of
+        graph: the graph; it is not changed.
+        batches: calibration batches.
+        headroom: factor by which the ranges are widened.
+        repetitive: batches of one repeated word each, see `bert_export.repetitive_texts`. They widen the ranges of
             what attention returns, and are a small share of the samples.
-        on_step: Called after every batch.
+        on_step: called after every batch.
 
     Returns:
         The activations by the name of the value. The same tokens are sampled for every value, and in every call. Where
@@ -112,12 +112,12 @@ def _collect(
     """Run batches, and collect `values`: their ranges, and samples of at most `limit` tokens.
 
     Args:
-        run: Runs the graph.
-        values: The values by name.
-        axes: The axes of tokens that are left after others were pruned.
-        batches: The batches.
-        limit: Maximum number of sampled tokens.
-        on_batch: Called after every batch.
+        run: runs the graph.
+        values: the values by name.
+        axes: the axes of tokens that are left after others were pruned.
+        batches: the batches.
+        limit: maximum number of sampled tokens.
+        on_batch: called after every batch.
     """
     lengths = [batch.attention_mask.sum(axis=1) for batch in batches]
     totals = {_ALL_TOKENS: sum(int(part.sum()) for part in lengths)} | {

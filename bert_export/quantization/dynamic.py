@@ -26,8 +26,8 @@ def quantize_dynamic(graph: ir.Model, expected: int) -> FusionCounts:
     """Quantize the encoder's projections of a fused graph in place.
 
     Args:
-        graph: The graph.
-        expected: How many projections there are to quantize, see `expected_projections`.
+        graph: the graph.
+        expected: how many projections there are to quantize, see `expected_projections`.
 
     Returns:
         The expected and found number of projections.

@@ -21,8 +21,8 @@ def quantize_embeddings(graph: ir.Model, *, min_elements: int = MIN_ELEMENTS) ->
     models, stays in FP32.
 
     Args:
-        graph: The graph.
-        min_elements: Smaller tables stay in FP32.
+        graph: the graph.
+        min_elements: smaller tables stay in FP32.
 
     Returns:
         The names of the quantized tables.

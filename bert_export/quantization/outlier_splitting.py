@@ -147,11 +147,11 @@ def find_best_split(
     that of the sum of parts.
 
     Args:
-        weight: Weight of the projection that reads the channels `[channels, out]`.
-        channel_max: Maximum of each channel `[channels]`.
-        low: Lower end of the 8-bit range, at most 0.
-        candidates: Channels with the largest maxima, in falling order `[m]`.
-        pre_activations: Sampled inputs of the activation for these `[n, m]`.
+        weight: weight of the projection that reads the channels `[channels, out]`.
+        channel_max: maximum of each channel `[channels]`.
+        low: lower end of the 8-bit range, at most 0.
+        candidates: channels with the largest maxima, in falling order `[m]`.
+        pre_activations: sampled inputs of the activation for these `[n, m]`.
         activation: GELU or ReLU.
     """
     power = float((weight.astype(np.float64) ** 2).sum())

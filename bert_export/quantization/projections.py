@@ -21,8 +21,8 @@ def expected_projections(config: EncoderConfig, fusions: FusionCounts) -> int:
     reduced to the first token has a query of its own. Narrow embeddings have one more projection.
 
     Args:
-        config: The model's configuration.
-        fusions: The counts that `fuse` returned.
+        config: the model's configuration.
+        fusions: the counts that `fuse` returned.
     """
     count = {name: numbers["found"] for name, numbers in fusions.items()}
     embeddings = int(config.embedding_size is not None)

@@ -32,9 +32,9 @@ def smoothing_factors(weight: Float32Array, abs_max: Float32Array, strength: flo
     """Compute what to divide each input channel by: `abs_max^α / max|weight|^(1 - α)` (arXiv:2211.10438, equation 4).
 
     Args:
-        weight: The weight that reads the inputs `[in, out]`.
-        abs_max: Maximum absolute value of each input channel `[in]`.
-        strength: Migration strength α.
+        weight: the weight that reads the inputs `[in, out]`.
+        abs_max: maximum absolute value of each input channel `[in]`.
+        strength: migration strength α.
 
     Returns:
         The factors `[in]`, whose geometric mean is 1.
@@ -86,8 +86,8 @@ def _fold(projections: Sequence[SharedWeight], source_of: Callable[[Linear], ir.
     """Smooth the inputs of projections by scaling the last outputs of the projections that they come from.
 
     Args:
-        projections: All quantized projections.
-        source_of: Returns the output of the projection whose last columns a projection's inputs are linear in; `None`
+        projections: all quantized projections.
+        source_of: returns the output of the projection whose last columns a projection's inputs are linear in; `None`
             if there is none. A projection is left out if its sources are not all quantized, or feed another one.
 
     Returns:

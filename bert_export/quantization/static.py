@@ -47,12 +47,12 @@ def quantize(
     with GPTQ.
 
     Args:
-        graph: The graph.
-        expected: How many projections there are to quantize, see `expected_projections`.
-        activations: What `measure_activations` returned for the same graph.
-        keep_fp32: Ends of the names of modules that stay in FP32, such as `feed_forward.down`.
+        graph: the graph.
+        expected: how many projections there are to quantize, see `expected_projections`.
+        activations: what `measure_activations` returned for the same graph.
+        keep_fp32: ends of the names of modules that stay in FP32, such as `feed_forward.down`.
         weight_bits: 8, or 7, with which u8 × s8 GEMM saturates on no processor.
-        on_step: Called after every feed-forward block whose channels were split, and every weight that was quantized.
+        on_step: called after every feed-forward block whose channels were split, and every weight that was quantized.
 
     Returns:
         The expected and found number of projections, and the recipe as the manifest states it.

@@ -22,8 +22,8 @@ def quantize_vocabulary_pooling(graph: ir.Model, activations: Mapping[str, Activ
     """Replace each call of `VocabularyMax` or `VocabularySum` by its quantized counterpart, in place.
 
     Args:
-        graph: A fused FP32 graph.
-        activations: What `measure_activations` returned for it.
+        graph: a fused FP32 graph.
+        activations: what `measure_activations` returned for it.
         bits: 7 or 8 bits of the weight.
 
     Returns:

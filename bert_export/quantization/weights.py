@@ -75,7 +75,7 @@ def gptq_quantize(weight: Float32Array, inputs: Float32Array, bits: int = 8) -> 
 
     Args:
         weight: float32 `[in, out]`.
-        inputs: Sampled inputs of the projection, float32 `[n, in]`.
+        inputs: sampled inputs of the projection, float32 `[n, in]`.
         bits: 7 or 8.
 
     Returns:

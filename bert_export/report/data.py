@@ -129,13 +129,13 @@ def measure_report(
     """Verify a bundle, time its CPU variants, and evaluate them on a labelled file.
 
     Args:
-        bundle: The bundle's directory.
-        evaluate: Labelled file, see `bert_runtime.evaluation.evaluate`.
-        columns: Column names by field of that file.
-        options: Decoding options to evaluate with, see `Task.options`; by default the bundle's.
-        threads: Threads per operator of all variants, by default as `load` chooses them for the one that it runs.
-        rounds: How often each length is timed, with the variants in turn.
-        progress: Called with a line at the start of each stage, and within long ones.
+        bundle: the bundle's directory.
+        evaluate: labelled file, see `bert_runtime.evaluation.evaluate`.
+        columns: column names by field of that file.
+        options: decoding options to evaluate with, see `Task.options`; by default the bundle's.
+        threads: threads per operator of all variants, by default as `load` chooses them for the one that it runs.
+        rounds: how often each length is timed, with the variants in turn.
+        progress: called with a line at the start of each stage, and within long ones.
 
     Raises:
         BundleError: Not a bundle, or a damaged one.

@@ -111,10 +111,10 @@ def evaluate_variants(
     """Run the variants on a labelled file, and compare each with the first.
 
     Args:
-        models: The variants' models by title, the reference first.
-        file: The labelled file.
-        columns: Column names by field, see `read_records`.
-        progress: Called with a line at the start of each stage, and within long ones.
+        models: the variants' models by title, the reference first.
+        file: the labelled file.
+        columns: column names by field, see `read_records`.
+        progress: called with a line at the start of each stage, and within long ones.
 
     Raises:
         DataError: The file does not fit the task, or leaves a metric undefined.

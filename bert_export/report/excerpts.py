@@ -23,8 +23,8 @@ def excerpt(text: str, span: tuple[int, int] | None = None) -> Excerpt:
     Lone surrogates, which UTF-8 cannot encode, become `?`.
 
     Args:
-        text: The text.
-        span: First character, and the one after the last, of the part to point out.
+        text: the text.
+        span: first character, and the one after the last, of the part to point out.
     """
     if span is None:
         return Excerpt(_encodable(text[:_MAX_CHARS] + ("…" if len(text) > _MAX_CHARS else "")), "", "")

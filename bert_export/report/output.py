@@ -13,8 +13,8 @@ def check_output(path: Path, *, force: bool) -> None:
     """Check, before anything is measured, that a page can be written.
 
     Args:
-        path: The file to write.
-        force: Whether it may exist.
+        path: the file to write.
+        force: whether it may exist.
 
     Raises:
         OutputExistsError: It exists.

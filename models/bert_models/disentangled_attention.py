@@ -64,8 +64,8 @@ def position_indices(distances: Tensor, config: EncoderConfig) -> Tensor:
     """Return the index of each distance's embedding.
 
     Args:
-        distances: Position of the query minus that of the key, int64 of any shape.
-        config: Says how many positions have embeddings, and whether distances share buckets.
+        distances: position of the query minus that of the key, int64 of any shape.
+        config: says how many positions have embeddings, and whether distances share buckets.
 
     Returns:
         int64 of the same shape, from 0 to 2P - 1.
@@ -81,8 +81,8 @@ def logarithmic_buckets(distances: Tensor, num_buckets: int, max_distance: int) 
 
     Args:
         distances: int64 of any shape.
-        num_buckets: Buckets on either side of 0.
-        max_distance: The last bucket ends at `max_distance` - 1.
+        num_buckets: buckets on either side of 0.
+        max_distance: the last bucket ends at `max_distance` - 1.
 
     Returns:
         int64 of the same shape; beyond `max_distance`, buckets may exceed `num_buckets`.
@@ -119,8 +119,8 @@ class PositionScores(nn.Module):
 
         Args:
             embeddings: float [2P, H].
-            query: Projection of contents to queries, which positions may share.
-            key: Projection of contents to keys.
+            query: projection of contents to queries, which positions may share.
+            key: projection of contents to keys.
 
         Returns:
             Positions as keys and as queries, float [A, 2P, D] each; `None` for a part that there is not.
@@ -145,8 +145,8 @@ class PositionScores(nn.Module):
             query: float [B, A, S, D].
             key: float [B, A, S, D].
             mask: bool [B, 1, S, S], True where a query may attend to a key.
-            table: Embeddings of relative positions.
-            projections: Those of contents to queries and keys.
+            table: embeddings of relative positions.
+            projections: those of contents to queries and keys.
 
         Returns:
             What is added to the scaled scores of contents, float [B, A, S, S].

@@ -17,8 +17,8 @@ def with_token_pruning(source: Checkpoint, schedule: str | None) -> Checkpoint:
     """Return a checkpoint with a schedule of token pruning in its configuration.
 
     Args:
-        source: The checkpoint.
-        schedule: Such as `2:0.5,4:0.25`, see `TokenPruning`; `NO_PRUNING`; or `None` for the checkpoint's own.
+        source: the checkpoint.
+        schedule: such as `2:0.5,4:0.25`, see `TokenPruning`; `NO_PRUNING`; or `None` for the checkpoint's own.
 
     Raises:
         ConfigError: The schedule is malformed, or does not fit the encoder.

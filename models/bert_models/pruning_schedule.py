@@ -65,8 +65,8 @@ class TokenPruning:
         """Return the schedule in which a percentage stays after a third of the layers, and its square after two thirds.
 
         Args:
-            num_layers: The encoder's layers, at least 2; with 2, tokens leave after the first one alone.
-            percent: Percentage of a text's tokens.
+            num_layers: the encoder's layers, at least 2; with 2, tokens leave after the first one alone.
+            percent: percentage of a text's tokens.
         """
         layers = sorted({max(1, num_layers // 3), max(1, 2 * num_layers // 3)} - {num_layers})
         return cls(tuple(zip(layers, (percent, -(-percent * percent // 100)), strict=False)))

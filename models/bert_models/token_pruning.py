@@ -29,11 +29,11 @@ def keep_tokens(attention: Any, hidden: Tensor, mask: Tensor, whole_mask: Tensor
     """Choose the tokens that stay after a layer's attention. Gradients flow through their vectors alone.
 
     Args:
-        attention: The layer's `SelfAttention`.
-        hidden: Its input, float [B, S, H].
-        mask: Not 0 at real tokens, [B, S].
-        whole_mask: The same before any pruning.
-        percent: The percentage of the tokens of `whole_mask` that stays.
+        attention: the layer's `SelfAttention`.
+        hidden: its input, float [B, S, H].
+        mask: not 0 at real tokens, [B, S].
+        whole_mask: the same before any pruning.
+        percent: the percentage of the tokens of `whole_mask` that stays.
     """
     tokens, mask, lengths = hidden.shape[1], mask.bool(), whole_mask.bool().sum(dim=1)
     importance = first_token_attention(attention, hidden, mask).masked_fill(~mask, -1.0)
@@ -51,8 +51,8 @@ def first_token_attention(attention: Any, hidden: Tensor, mask: Tensor) -> Tenso
     """Return the attention probabilities of the first token's query, averaged over the heads: float32 [B, S].
 
     Args:
-        attention: A `SelfAttention`.
-        hidden: Its input, float [B, S, H].
+        attention: a `SelfAttention`.
+        hidden: its input, float [B, S, H].
         mask: True at real tokens, bool [B, S].
     """
     heads = (attention.num_heads, attention.head_size)

@@ -21,8 +21,8 @@ def sentence_pair_accuracy(accuracy: float, dev: PretrainingBatches) -> dict[str
     """Compare the accuracy of sentence-pair decisions with always choosing the larger class.
 
     Args:
-        accuracy: Share of the pairs of `dev` that the model decides correctly.
-        dev: Held-out batches with sentence labels.
+        accuracy: share of the pairs of `dev` that the model decides correctly.
+        dev: held-out batches with sentence labels.
 
     Returns:
         `accuracy`; `chance`, the share of the larger class; `interval`, half of the binomial 95 % interval of the
@@ -95,10 +95,10 @@ def _detection_metrics(logits: Tensor, replaced: Tensor, gains: Tensor, lengths:
     """Summarize decisions on tokens.
 
     Args:
-        logits: Of all tokens, float [N]; positive means "replaced".
-        replaced: Ground truth of all tokens, bool [N].
-        gains: Correct decisions of each sequence minus its original tokens, double [S].
-        lengths: Tokens of each sequence, double [S].
+        logits: of all tokens, float [N]; positive means "replaced".
+        replaced: ground truth of all tokens, bool [N].
+        gains: correct decisions of each sequence minus its original tokens, double [S].
+        lengths: tokens of each sequence, double [S].
 
     """
     correct = (logits > 0) == replaced

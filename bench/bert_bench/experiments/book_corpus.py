@@ -19,9 +19,9 @@ def book_corpus(books: Path, work: Path, document_start: str | None) -> TextFile
     """Copy a text file of books into `work` and return it as a corpus.
 
     Args:
-        books: Text file, gzipped or not, one paragraph per line.
-        work: Folder of the copy. A copy that is there is not made again.
-        document_start: Regular expression of the first line of a document. If `None`, every paragraph of at least two
+        books: text file, gzipped or not, one paragraph per line.
+        work: folder of the copy. A copy that is there is not made again.
+        document_start: regular expression of the first line of a document. If `None`, every paragraph of at least two
             sentences is a document, with one sentence per line; other paragraphs are left out.
 
     """

@@ -23,12 +23,12 @@ def measure_by_hand(
     """Fine-tune the first layers of a checkpoint with the task's recipe; return their loss on the gate and their speed.
 
     Args:
-        name: A key of `compression_data.TITLES`.
-        base: Checkpoint that the uncompressed one was fine-tuned from.
-        files: The task's files.
-        folder: Folder of the search's output, whose uncompressed bundle is compared with; more is written beside it.
-        num_layers: Layers to keep.
-        recipe: Settings of the training in place of the task's.
+        name: a key of `compression_data.TITLES`.
+        base: checkpoint that the uncompressed one was fine-tuned from.
+        files: the task's files.
+        folder: folder of the search's output, whose uncompressed bundle is compared with; more is written beside it.
+        num_layers: layers to keep.
+        recipe: settings of the training in place of the task's.
     """
     work = folder / f"by-hand-{num_layers}"
     truncated, bundle = work / "base", work / "bundle"

@@ -63,9 +63,9 @@ def task_files(name: str, data: Path, folder: Path) -> TaskFiles:
     """Return the files of a task; write them unless they are there.
 
     Args:
-        name: A key of `TITLES`.
-        data: Folder with the data sets' files.
-        folder: Where they are written.
+        name: a key of `TITLES`.
+        data: folder with the data sets' files.
+        folder: where they are written.
     """
     files = TaskFiles(*(folder / f"{part}.jsonl" for part in ("train", "dev", "test")))
     if files.test.is_file():
@@ -94,9 +94,9 @@ def unlabelled_file(name: str, data: Path, folder: Path) -> Path:
     """Return a file with the inputs of a data set's training rows; write it unless it is there.
 
     Args:
-        name: A key of `TITLES`.
-        data: Folder with the data sets' files.
-        folder: Where it is written.
+        name: a key of `TITLES`.
+        data: folder with the data sets' files.
+        folder: where it is written.
     """
     path = folder / f"{name}-inputs.jsonl"
     if not path.is_file():
@@ -114,11 +114,11 @@ def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path, **recipe: 
     """Return the folder of the uncompressed checkpoint; fine-tune it unless it is there.
 
     Args:
-        name: A key of `TITLES`.
-        base: Checkpoint to start from.
-        files: The task's files; its gate is not used.
-        folder: Where the checkpoint is written.
-        recipe: Settings of the training in place of the task's.
+        name: a key of `TITLES`.
+        base: checkpoint to start from.
+        files: the task's files; its gate is not used.
+        folder: where the checkpoint is written.
+        recipe: settings of the training in place of the task's.
     """
     data_set, checkpoint = _DATA_SETS[name], folder / "checkpoint"
     if not (checkpoint / REPORT_NAME).is_file():

@@ -23,9 +23,9 @@ def check_outputs(engines: Mapping[str, Engine], model: TaskModel, batches: list
     """Compare every engine's outputs with PyTorch's in FP32, on the batches that it accepts.
 
     Args:
-        engines: Engines by name.
-        model: The reference, in FP32 on the CPU.
-        batches: Batches to run; every engine accepts at least one.
+        engines: engines by name.
+        model: the reference, in FP32 on the CPU.
+        batches: batches to run; every engine accepts at least one.
 
     Returns:
         Per engine, the largest absolute difference divided by the largest absolute output.
@@ -69,8 +69,8 @@ def goals(timings: Mapping[str, Mapping[str, Timing]], measured: Mapping[str, fl
     """Return the goals for BERT-base on an H200: the figure, its goal, and its value here.
 
     Args:
-        timings: By workload and engine.
-        measured: Result of `fidelity`; empty if it was not measured.
+        timings: by workload and engine.
+        measured: result of `fidelity`; empty if it was not measured.
 
     """
 

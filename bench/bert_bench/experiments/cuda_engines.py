@@ -70,9 +70,9 @@ def torch_engine(model: TaskModel, device: str, *, compiled: bool = False) -> Ru
     """Return the inference call of a PyTorch model in FP16.
 
     Args:
-        model: Moved to `device` and converted to FP16 in place.
+        model: moved to `device` and converted to FP16 in place.
         device: PyTorch device, such as `cuda:0`.
-        compiled: Use `torch.compile(mode="reduce-overhead")`, which captures a CUDA graph per shape. The call raises an
+        compiled: use `torch.compile(mode="reduce-overhead")`, which captures a CUDA graph per shape. The call raises an
             error where it would run eagerly: in part, or since there are too many shapes.
 
     """
@@ -112,12 +112,12 @@ def open_engines(
     """Open every engine and run it once.
 
     Args:
-        checkpoint: Folder or hub id of the checkpoint; optimum needs a folder.
-        bundle: Bundle exported from it for CUDA and TensorRT.
-        scratch: Folder for optimum's graph.
-        device: The GPU.
-        probe: Batch without padding to run.
-        names: Names of the engines to open.
+        checkpoint: folder or hub id of the checkpoint; optimum needs a folder.
+        bundle: bundle exported from it for CUDA and TensorRT.
+        scratch: folder for optimum's graph.
+        device: the GPU.
+        probe: batch without padding to run.
+        names: names of the engines to open.
 
     Returns:
         The engines by name, and of those that fail to open or to run, the error by name. PyTorch eager, the baseline,

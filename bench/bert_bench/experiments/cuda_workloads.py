@@ -44,9 +44,9 @@ def make_batches(task: Task, vocab_size: int, max_tokens: int) -> dict[str, list
     """Make the batches of random token ids to time.
 
     Args:
-        task: The ids are valid for it.
-        vocab_size: Ids are below it.
-        max_tokens: Longest sequence of the model. Shapes with more tokens are left out.
+        task: the ids are valid for it.
+        vocab_size: ids are below it.
+        max_tokens: longest sequence of the model. Shapes with more tokens are left out.
 
     Returns:
         By workload: one full batch of each shape, and texts of mixed lengths in several batches.

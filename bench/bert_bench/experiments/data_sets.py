@@ -70,8 +70,8 @@ def read_sst2_phrases(data: Path, without: Sequence[str]) -> Rows:
     """Yield the phrases and sentences of SST-2's larger training file that are no part of some sentences.
 
     Args:
-        data: Folder with the data sets' files.
-        without: The sentences. Letter case and spaces do not count.
+        data: folder with the data sets' files.
+        without: the sentences. Letter case and spaces do not count.
     """
     held = "\n".join(map(_squeezed, without))
     yield from (row for row in _sst2(data / "sst2/train.tsv.gz") if _squeezed(row["text"]) not in held)

@@ -95,9 +95,9 @@ def write_result(path: Path, values: dict[str, Any], threads: int | None = None)
     """Write an experiment's result as JSON, with the machine, the versions and the command that made it.
 
     Args:
-        path: File to write.
-        values: The experiment's own keys. `conditions` is added.
-        threads: Threads of every engine. All available cores if `None`.
+        path: file to write.
+        values: the experiment's own keys. `conditions` is added.
+        threads: threads of every engine. All available cores if `None`.
 
     """
     conditions = asdict(current_conditions(threads or available_cores()))
@@ -111,9 +111,9 @@ def unfinished_result(path: Path, request: dict[str, Any], lists: Sequence[str])
     """Return the result that an experiment goes on with, so that a long one can be measured in parts.
 
     Args:
-        path: File of the result so far, which need not exist.
-        request: Sizes and settings, as keys of the result. One that has others is not gone on with.
-        lists: Keys whose values are lists of runs.
+        path: file of the result so far, which need not exist.
+        request: sizes and settings, as keys of the result. One that has others is not gone on with.
+        lists: keys whose values are lists of runs.
 
     """
     found = json.loads(path.read_text("utf-8")) if path.exists() else {}
@@ -146,11 +146,11 @@ def time_full_batch(
     """Time engines on one batch without padding, interleaved.
 
     Args:
-        engines: Inference calls by name. The first one is the baseline.
-        sequences: Batch size.
-        tokens: Length of every sequence.
-        rounds: Rounds; see `time_interleaved`.
-        calls: Timed calls per engine and round.
+        engines: inference calls by name. The first one is the baseline.
+        sequences: batch size.
+        tokens: length of every sequence.
+        rounds: rounds; see `time_interleaved`.
+        calls: timed calls per engine and round.
 
     Returns:
         Per engine, `p50_ms` and `speedup`, the median over the rounds of the speed-up over the baseline.

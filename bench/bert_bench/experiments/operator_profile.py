@@ -83,10 +83,10 @@ def onnxruntime_operators(graph: Path, sequences: int, tokens: int, calls: int, 
 
     Args:
         graph: ONNX file.
-        sequences: Batch size.
-        tokens: Length of every sequence.
-        calls: Timed calls, each without and with the profiler.
-        kernels: Whether to use the native kernels.
+        sequences: batch size.
+        tokens: length of every sequence.
+        calls: timed calls, each without and with the profiler.
+        kernels: whether to use the native kernels.
 
     Returns:
         `call_ms`, the median latency without the profiler, and per operator type, slowest first, the `count` of nodes

@@ -75,10 +75,10 @@ def write_training_rows(squad: Path, path: Path, count: int, negatives: int, kin
 
     Args:
         squad: SQuAD file.
-        path: File to write.
-        count: Questions.
-        negatives: Wrong paragraphs of each question.
-        kind: A value of `ROW_KINDS`.
+        path: file to write.
+        count: questions.
+        negatives: wrong paragraphs of each question.
+        kind: a value of `ROW_KINDS`.
 
     """
     rows: list[dict[str, Any]] = []

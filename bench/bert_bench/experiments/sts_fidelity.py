@@ -69,10 +69,10 @@ def measure_fidelity(bundle: Path, checkpoint: Path, sts: Path, count: int) -> d
     """Compare a bundle's variants with transformers.
 
     Args:
-        bundle: A bundle with FP32 and INT8 for the CPU.
-        checkpoint: What it was exported from.
+        bundle: a bundle with FP32 and INT8 for the CPU.
+        checkpoint: what it was exported from.
         sts: CSV file without a header: two sentences and a score in each row.
-        count: How many different sentences to compare embeddings of.
+        count: how many different sentences to compare embeddings of.
 
     Returns:
         The number of `sentences` and of `pairs`; by engine `spearman`, and for the bundle's precisions the cosine's

@@ -33,8 +33,8 @@ class TransformersTaskModel(nn.Module):
     """transformers' text or token classifier with the parts of `TaskModel`'s interface that the training loop uses.
 
     Args:
-        base: Checkpoint folder. A head that it lacks is initialized by transformers.
-        task: Task with the labels of the head.
+        base: checkpoint folder. A head that it lacks is initialized by transformers.
+        task: task with the labels of the head.
 
     """
 
@@ -78,13 +78,13 @@ def train_transformers(
     """Fine-tune transformers' class for a task, as `fine_tune` does with bert_models' class.
 
     Args:
-        task: Name of the task: text or token classification.
-        base: Checkpoint folder to start from.
-        files: Training file and dev file.
-        settings: Settings. `precision` must be one to train in, not `auto`.
-        state: Folder of the training state.
-        task_settings: Settings of the task.
-        columns: Our field names to the files' column names.
+        task: name of the task: text or token classification.
+        base: checkpoint folder to start from.
+        files: training file and dev file.
+        settings: settings. `precision` must be one to train in, not `auto`.
+        state: folder of the training state.
+        task_settings: settings of the task.
+        columns: our field names to the files' column names.
 
     Returns:
         The settings, the name of the metric, the best epoch and all epochs.

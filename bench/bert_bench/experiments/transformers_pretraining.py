@@ -25,9 +25,9 @@ class TransformersPretraining(PretrainingModel):
     """transformers' class of a family for masked language modelling, with or without sentence pairs.
 
     Args:
-        config: Configuration of the encoder.
-        pairs: Whether the model decides sentence pairs as well (`BertForPreTraining` and the like).
-        base: Checkpoint folder to take the weights from. If `None`, transformers initializes new ones.
+        config: configuration of the encoder.
+        pairs: whether the model decides sentence pairs as well (`BertForPreTraining` and the like).
+        base: checkpoint folder to take the weights from. If `None`, transformers initializes new ones.
 
     """
 
@@ -63,9 +63,9 @@ class CollatedBatches(PretrainingBatches):
     """The sequences of `PretrainingBatches` in the same order, masked by `DataCollatorForLanguageModeling`.
 
     Args:
-        tokenizer: Folder of the tokenizer files.
-        *arguments: Passed to `PretrainingBatches`.
-        **options: Passed to `PretrainingBatches`.
+        tokenizer: folder of the tokenizer files.
+        *arguments: passed to `PretrainingBatches`.
+        **options: passed to `PretrainingBatches`.
 
     """
 

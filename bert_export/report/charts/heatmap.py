@@ -15,7 +15,7 @@ def heatmap(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> Svg:
     A cell's darkness is its share of its row. Hits and confusions differ in colour. Empty cells are not drawn.
 
     Args:
-        labels: Names of the labels.
+        labels: names of the labels.
         counts: [labels, labels].
     """
     svg = Svg(_SIDE, _SIDE, "Confusion matrix: expected labels downwards, predicted labels to the right")

@@ -17,8 +17,8 @@ def latency_chart(tokens: Sequence[int], medians_ms: Mapping[str, Sequence[float
     """Return a chart with logarithmic axes, on which an equal ratio is an equal distance.
 
     Args:
-        tokens: Lengths.
-        medians_ms: Milliseconds for each length, by variant.
+        tokens: lengths.
+        medians_ms: milliseconds for each length, by variant.
     """
     svg = Svg(_WIDTH, _HEIGHT, "Median latency of one input by its length in tokens")
     values = [value for series in medians_ms.values() for value in series]

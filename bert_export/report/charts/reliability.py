@@ -15,9 +15,9 @@ def reliability_diagram(calibration: Calibration, name: str, series: int) -> Svg
     """Return a diagram of frequency by probability, above a histogram of the probabilities.
 
     Args:
-        calibration: Its bins.
-        name: Name of the variant.
-        series: Number of the variant's colour.
+        calibration: its bins.
+        name: name of the variant.
+        series: number of the variant's colour.
     """
     svg = Svg(_WIDTH, _HEIGHT, f"Reliability diagram of {name}")
     for tick in (0.0, 0.25, 0.5, 0.75, 1.0):

@@ -15,10 +15,10 @@ def scatter_plot(points: Sequence[tuple[float, float]], name: str, predicted: st
     """Return a plot of points.
 
     Args:
-        points: Expected and predicted number.
-        name: Name of the variant.
-        predicted: What the predicted numbers are.
-        series: Number of the variant's colour.
+        points: expected and predicted number.
+        name: name of the variant.
+        predicted: what the predicted numbers are.
+        series: number of the variant's colour.
     """
     svg = Svg(_SIDE, _SIDE, f"{predicted} of {name} by the expected score")
     columns = list(zip(*points, strict=True))

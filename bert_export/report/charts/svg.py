@@ -18,9 +18,9 @@ class Svg:
     """A drawing that is as wide as the page lets it be.
 
     Args:
-        width: Width of the view box; a unit is a pixel where the page has room for it.
-        height: Its height.
-        title: What the drawing shows, for those who cannot see it.
+        width: width of the view box; a unit is a pixel where the page has room for it.
+        height: its height.
+        title: what the drawing shows, for those who cannot see it.
     """
 
     def __init__(self, width: float, height: float, title: str) -> None:

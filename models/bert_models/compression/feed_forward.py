@@ -16,8 +16,8 @@ def most_important(importance: Sequence[Tensor], width: int) -> list[Tensor]:
     """Choose `width` neurons of each block.
 
     Args:
-        importance: For each feed-forward block the importance of its neurons, float [intermediate_size].
-        width: Number of neurons to keep in every block.
+        importance: for each feed-forward block the importance of its neurons, float [intermediate_size].
+        width: number of neurons to keep in every block.
 
     Returns:
         For each block the indices of the most important neurons, ascending, int64 [width].
@@ -32,8 +32,8 @@ def keep_neurons(model: TaskModel, neurons: Sequence[Tensor]) -> TaskModel:
     All blocks keep equally many, so that `intermediate_size` says it.
 
     Args:
-        model: The model to copy from.
-        neurons: For each block of parameters the indices of the neurons to keep, int64 [width].
+        model: the model to copy from.
+        neurons: for each block of parameters the indices of the neurons to keep, int64 [width].
 
     Raises:
         CompressionError: There are not as many lists as blocks, or they have different lengths or none.

@@ -20,8 +20,8 @@ def layer_influence(model: TaskModel, batches: Iterable[TensorBatch]) -> list[fl
     """Measure how much each layer changes its tokens' vectors: ShortGPT's block influence (arXiv:2403.03853, eq. 1).
 
     Args:
-        model: The model, in evaluation mode.
-        batches: Inputs, at least one batch.
+        model: the model, in evaluation mode.
+        batches: inputs, at least one batch.
 
     Returns:
         For each layer the mean of 1 - cos(input, output) over all tokens: 0 for a layer that changes nothing.
@@ -51,9 +51,9 @@ def neuron_importance(
     averaged over the sequences.
 
     Args:
-        model: The model, in evaluation mode; its parameters get no gradients.
-        batches: Labelled inputs.
-        loss: The mean loss of a batch, [], from model, outputs and targets.
+        model: the model, in evaluation mode; its parameters get no gradients.
+        batches: labelled inputs.
+        loss: the mean loss of a batch, [], from model, outputs and targets.
 
     Returns:
         For each block of parameters the importance of its neurons, float32 [intermediate_size].

@@ -15,8 +15,8 @@ def keep_layers(model: TaskModel, layers: Sequence[int]) -> TaskModel:
     """Copy embeddings, head and some of the layers into a new model, in evaluation mode.
 
     Args:
-        model: The model to copy from.
-        layers: Indices of the layers to keep, in ascending order.
+        model: the model to copy from.
+        layers: indices of the layers to keep, in ascending order.
 
     Raises:
         CompressionError: There are no such layers, or a pre-norm model loses its first one, whose attention has no

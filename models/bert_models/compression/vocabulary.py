@@ -80,8 +80,8 @@ def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
     unigram model the most probable pieces, which are still there; other texts get more and shorter pieces.
 
     Args:
-        tokenizer: A WordPiece or unigram tokenizer.
-        used: Ids of the pieces to keep.
+        tokenizer: a WordPiece or unigram tokenizer.
+        used: ids of the pieces to keep.
 
     Raises:
         CompressionError: The tokenizer is of another kind, see `check_cuttable`.

@@ -30,7 +30,7 @@ class HiddenStates:
     `max_bytes` is not kept, and the teacher runs again for these sequences.
 
     Args:
-        max_bytes: Bytes to keep at most; by default a third of the memory.
+        max_bytes: bytes to keep at most; by default a third of the memory.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -45,9 +45,9 @@ class HiddenStates:
         """Return the hidden states after some layers for a batch, float [B, S, H] each; padding may have any values.
 
         Args:
-            batch: The batch.
-            layers: Indices of the teacher's layers.
-            compute: Runs the teacher on a part of the batch; returns the hidden states after every layer.
+            batch: the batch.
+            layers: indices of the teacher's layers.
+            compute: runs the teacher on a part of the batch; returns the hidden states after every layer.
         """
         indices = batch.sequence_indices.tolist()
         missing = [

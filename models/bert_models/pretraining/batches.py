@@ -104,12 +104,12 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
         """Prepare epoch 0.
 
         Args:
-            cache: The tokenized corpus.
-            documents: Indices of the documents to read, int64 [D].
-            vocabulary: Ids of special and regular tokens.
-            settings: Settings of the batches.
-            rank: Index of this process.
-            world_size: Number of processes that share each batch.
+            cache: the tokenized corpus.
+            documents: indices of the documents to read, int64 [D].
+            vocabulary: ids of special and regular tokens.
+            settings: settings of the batches.
+            rank: index of this process.
+            world_size: number of processes that share each batch.
 
         Raises:
             TrainingError: The rank is out of range, the vocabulary does not match the cache, or there are too few
@@ -209,8 +209,8 @@ def batch_loader(batches: PretrainingBatches, indices: Sequence[int] | None = No
     """Return a loader of batches. It needs a new iterator after every `set_epoch`.
 
     Args:
-        batches: The batches.
-        indices: Which of them to load; by default all in order.
+        batches: the batches.
+        indices: which of them to load; by default all in order.
     """
     return DataLoader(batches, batch_size=None, sampler=indices)
 

@@ -34,11 +34,11 @@ def fit(
     If parameters were sharded, rank zero alone has the weights, in another model object than before.
 
     Args:
-        module: The module to train.
-        settings: The settings of the run.
-        precision: The precision of the run.
-        state: Existing folder for the state of the run.
-        resume: Go on from the state in that folder.
+        module: the module to train.
+        settings: the settings of the run.
+        precision: the precision of the run.
+        state: existing folder for the state of the run.
+        resume: go on from the state in that folder.
         loggers: Lightning's loggers.
 
     Raises:

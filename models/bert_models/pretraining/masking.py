@@ -96,11 +96,11 @@ def mask_sequences(
     from epoch to epoch give dynamic masking (RoBERTa, arXiv:1907.11692, section 4.1).
 
     Args:
-        input_ids: Token ids, int64 [B, S].
+        input_ids: token ids, int64 [B, S].
         word_starts: True at the first token of every word, bool [B, S]; needed for whole-word masking only.
-        vocabulary: Ids of the mask, padding, special and regular tokens.
-        settings: Masking probabilities.
-        generators: One per sequence, B in number.
+        vocabulary: ids of the mask, padding, special and regular tokens.
+        settings: masking probabilities.
+        generators: one per sequence, B in number.
 
     Returns:
         Masked inputs and labels, int64 [B, S] each.

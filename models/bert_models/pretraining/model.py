@@ -65,11 +65,11 @@ class PretrainingModel(nn.Module, ABC):
         """Compute losses (`…_loss`) and correct predictions (`…_accuracy`) of a batch, summed.
 
         Args:
-            input_ids: Masked token ids, int64 [B, S].
+            input_ids: masked token ids, int64 [B, S].
             attention_mask: 1 at tokens, 0 at padding, int64 [B, S].
-            token_type_ids: Token types, int64 [B, S].
-            labels: Original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
-            sentence_labels: Classes of the pairs, int64 [B]; ignored by objectives without pairs.
+            token_type_ids: token types, int64 [B, S].
+            labels: original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
+            sentence_labels: classes of the pairs, int64 [B]; ignored by objectives without pairs.
         """
 
     @abstractmethod
@@ -99,11 +99,11 @@ class MaskedLanguageModel(PretrainingModel):
         """Use the given weights, or new ones for what is not given.
 
         Args:
-            config: Configuration of the encoder.
-            mask: The task of filling masks, with the mask token.
-            pairs: Whether there is a sentence-pair head, with two classes.
-            model: Encoder and masked-language head to continue from.
-            sentence: Sentence-pair head to continue from.
+            config: configuration of the encoder.
+            mask: the task of filling masks, with the mask token.
+            pairs: whether there is a sentence-pair head, with two classes.
+            model: encoder and masked-language head to continue from.
+            sentence: sentence-pair head to continue from.
         """
         super().__init__()
         self.config = config
@@ -200,9 +200,9 @@ def mlm_metrics(head: nn.Module, hidden: Tensor, labels: Tensor) -> tuple[dict[s
     The head runs on these tokens only, which are 15 % of all: it scores the whole vocabulary.
 
     Args:
-        head: The masked-language head.
-        hidden: Hidden states, float [B, S, H].
-        labels: Original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
+        head: the masked-language head.
+        hidden: hidden states, float [B, S, H].
+        labels: original ids of the predicted tokens, -100 elsewhere, int64 [B, S].
 
     Returns:
         The metrics, and the logits of the predicted tokens, float32 [M, V].
@@ -216,9 +216,9 @@ def classification_metrics(name: str, logits: Tensor, targets: Tensor) -> dict[s
     """Return the summed cross-entropy, `{name}_loss`, and the number of correct predictions, `{name}_accuracy`.
 
     Args:
-        name: Prefix of the metrics.
-        logits: Float [N, classes].
-        targets: Class ids, int64 [N].
+        name: prefix of the metrics.
+        logits: float [N, classes].
+        targets: class ids, int64 [N].
     """
     logits, num_items = logits.float(), torch.tensor(len(targets), device=targets.device)
     total = F.cross_entropy(logits, targets, reduction="sum")

@@ -84,13 +84,13 @@ class Pretraining(TrainingModule):
         """Start without history.
 
         Args:
-            model: The model to train.
-            train: This process's part of the training batches.
-            dev: All batches of the held-out documents.
-            settings: The settings of the run.
-            precision: Name of the precision, which a resumed run keeps.
-            identity: What must match for the run to be resumed.
-            process_group: The processes that train together.
+            model: the model to train.
+            train: this process's part of the training batches.
+            dev: all batches of the held-out documents.
+            settings: the settings of the run.
+            precision: name of the precision, which a resumed run keeps.
+            identity: what must match for the run to be resumed.
+            process_group: the processes that train together.
         """
         super().__init__(settings, precision, identity, process_group)
         self.model, self.train_batches, self.dev_batches = model, train, dev

@@ -56,12 +56,12 @@ def pack_sentences(
     DOC-SENTENCES, where a sequence ends with its document. Only a sentence longer than a sequence is split.
 
     Args:
-        cache: The tokenized corpus.
-        documents: Indices of the documents to pack, int64 [D].
-        max_tokens: Maximum tokens of a sequence, separators included, other special tokens not.
-        seed: Seed of the order of documents.
-        epoch: Epoch, which changes the order.
-        cross_documents: Whether a sequence may continue with the next document.
+        cache: the tokenized corpus.
+        documents: indices of the documents to pack, int64 [D].
+        max_tokens: maximum tokens of a sequence, separators included, other special tokens not.
+        seed: seed of the order of documents.
+        epoch: epoch, which changes the order.
+        cross_documents: whether a sequence may continue with the next document.
 
     Raises:
         TrainingError: `max_tokens` is below 1.
@@ -104,11 +104,11 @@ def pack_next_sentences(
     end of a document gets a random second text, as in BERT.
 
     Args:
-        cache: The tokenized corpus.
-        documents: Indices of the documents to pack, int64 [D].
-        max_tokens: Maximum tokens of a pair, special tokens not included.
-        seed: Seed of all random choices.
-        epoch: Epoch, which changes the choices.
+        cache: the tokenized corpus.
+        documents: indices of the documents to pack, int64 [D].
+        max_tokens: maximum tokens of a pair, special tokens not included.
+        seed: seed of all random choices.
+        epoch: epoch, which changes the choices.
 
     Raises:
         TrainingError: `max_tokens` is below 2, or there are fewer than 2 documents.
@@ -151,11 +151,11 @@ def pack_sentence_order(
     skipped if it is a single token.
 
     Args:
-        cache: The tokenized corpus.
-        documents: Indices of the documents to pack, int64 [D].
-        max_tokens: Maximum tokens of a pair, special tokens not included.
-        seed: Seed of all random choices.
-        epoch: Epoch, which changes the choices.
+        cache: the tokenized corpus.
+        documents: indices of the documents to pack, int64 [D].
+        max_tokens: maximum tokens of a pair, special tokens not included.
+        seed: seed of all random choices.
+        epoch: epoch, which changes the choices.
 
     Raises:
         TrainingError: `max_tokens` is below 2.

@@ -63,15 +63,15 @@ def pretrain(
     With several processes, all of them return the report; rank zero alone reports progress and writes.
 
     Args:
-        source: The model to start from, see `InitialModel`.
-        corpus: Raw text, see `bert_models.corpus`.
-        output: Folder of the checkpoint.
-        settings: Objective, masking, optimizer, steps and precision.
-        cache: Folder that tokenized corpora are kept in; by default `default_cache_dir()`.
-        placement: Number of processes, and how they share the model.
-        resume: Go on with the interrupted run in `output`.
-        force: Replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
-        progress: Called with a line of text at every stage.
+        source: the model to start from, see `InitialModel`.
+        corpus: raw text, see `bert_models.corpus`.
+        output: folder of the checkpoint.
+        settings: objective, masking, optimizer, steps and precision.
+        cache: folder that tokenized corpora are kept in; by default `default_cache_dir()`.
+        placement: number of processes, and how they share the model.
+        resume: go on with the interrupted run in `output`.
+        force: replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
+        progress: called with a line of text at every stage.
 
     Returns:
         The report, which is also written to `output/training.json`: metrics of all evaluations, settings, corpus,

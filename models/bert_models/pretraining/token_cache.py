@@ -137,10 +137,10 @@ def split_documents(
     """Split documents at random into training and held-out ones.
 
     Args:
-        num_documents: Number of documents.
-        dev_fraction: Fraction to hold out, between 0 and 1.
-        seed: Seed of the choice.
-        min_documents: Minimum of documents to train on, and of those to hold out.
+        num_documents: number of documents.
+        dev_fraction: fraction to hold out, between 0 and 1.
+        seed: seed of the choice.
+        min_documents: minimum of documents to train on, and of those to hold out.
 
     Returns:
         The indices of the training and of the held-out documents, both sorted, int64.

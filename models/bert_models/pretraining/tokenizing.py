@@ -36,10 +36,10 @@ def tokenize_corpus(
     megabyte at a time. A cache is written atomically. Sentences without a token are left out.
 
     Args:
-        corpus: Raw text.
-        tokenizer: The tokenizer; its truncation and padding are ignored.
-        folder: Folder that holds caches, each in a folder named by its key.
-        progress: Called after every megabyte with the number of tokens so far.
+        corpus: raw text.
+        tokenizer: the tokenizer; its truncation and padding are ignored.
+        folder: folder that holds caches, each in a folder named by its key.
+        progress: called after every megabyte with the number of tokens so far.
 
     Raises:
         DataError: The corpus cannot be read or has no token, or the cache is damaged.

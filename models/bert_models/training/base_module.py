@@ -29,10 +29,10 @@ class TrainingModule(pl.LightningModule):
         """Start without history.
 
         Args:
-            settings: The settings of the run.
-            precision: Name of the precision, which a resumed run keeps.
-            identity: What must match for the run to be resumed.
-            process_group: The processes that train together.
+            settings: the settings of the run.
+            precision: name of the precision, which a resumed run keeps.
+            identity: what must match for the run to be resumed.
+            process_group: the processes that train together.
         """
         super().__init__()
         self.settings, self.precision, self.identity = settings, precision, dict(identity)

@@ -49,8 +49,8 @@ def balanced_weights(targets: Sequence[NDArray[np.int64]], num_classes: int) -> 
     A class that never occurs has weight 1 and does not count in the mean.
 
     Args:
-        targets: Class ids of any shape; negative ones are ignored.
-        num_classes: Number of classes.
+        targets: class ids of any shape; negative ones are ignored.
+        num_classes: number of classes.
     """
     flat = np.concatenate([target.reshape(-1) for target in targets])
     counts = np.bincount(flat[flat >= 0], minlength=num_classes)

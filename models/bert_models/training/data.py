@@ -71,11 +71,11 @@ class ExampleDataset(Dataset[int]):
         """Tokenize the examples and build their targets.
 
         Args:
-            task: The task, which splits outputs into windows.
-            examples: Inputs and labels.
-            tokenizer: Splits each text into windows.
-            objective: Builds the targets; by default the objective of the task.
-            evaluated: Read long documents of pairs in windows if the task does, as the runtime; a loss compares the
+            task: the task, which splits outputs into windows.
+            examples: inputs and labels.
+            tokenizer: splits each text into windows.
+            objective: builds the targets; by default the objective of the task.
+            evaluated: read long documents of pairs in windows if the task does, as the runtime; a loss compares the
                 texts of an example, which are truncated and in one batch.
         """
         self.task = task
@@ -256,11 +256,11 @@ def train_loader(
     that a single process would have with all their batch sizes together.
 
     Args:
-        examples: The training set.
-        batch_size: Items per batch and process.
-        seed: Seed of the order.
-        sort_by_length: Batch items of similar length, see `LengthGroupedSampler`.
-        process_group: The processes that share each batch.
+        examples: the training set.
+        batch_size: items per batch and process.
+        seed: seed of the order.
+        sort_by_length: batch items of similar length, see `LengthGroupedSampler`.
+        process_group: the processes that share each batch.
     """
     sampler: Sampler[int] = (
         LengthGroupedSampler(examples.lengths(), batch_size * process_group.world_size, seed)

@@ -37,12 +37,12 @@ def split_rows(
     neither part is trained on.
 
     Args:
-        records: Rows of the file.
-        fraction: Fraction to hold out; by default 0.1 of the rows, at least 10 (if these are not over half), at most
+        records: rows of the file.
+        fraction: fraction to hold out; by default 0.1 of the rows, at least 10 (if these are not over half), at most
             2,000.
-        seed: Seed of the sample.
-        read_labels: Reads a row's labels; by default rows are sampled at random.
-        keep_labels: Whether the rows that are not held out are trained on, and so need every label.
+        seed: seed of the sample.
+        read_labels: reads a row's labels; by default rows are sampled at random.
+        keep_labels: whether the rows that are not held out are trained on, and so need every label.
 
     Returns:
         Indices of the training rows and of the dev rows, ascending.

@@ -44,20 +44,20 @@ def fine_tune(
     With several processes, all of them return the report; rank zero alone reports progress and writes.
 
     Args:
-        task: A key of `bert_runtime.tasks.TASKS`, such as `text-classification`.
-        base: Folder or hub id of the checkpoint to start from, see `bert_models.hub`.
-        train: Labelled training file, see `bert_runtime.records.read_records`.
-        dev: Labelled file that decides which epoch is best; `None` holds rows of the training file out for it, see
+        task: a key of `bert_runtime.tasks.TASKS`, such as `text-classification`.
+        base: folder or hub id of the checkpoint to start from, see `bert_models.hub`.
+        train: labelled training file, see `bert_runtime.records.read_records`.
+        dev: labelled file that decides which epoch is best; `None` holds rows of the training file out for it, see
             `settings.dev_fraction` and `split_rows`.
-        output: Folder of the checkpoint.
-        settings: Optimizer, epochs, batches and precision.
-        task_settings: Fields of the task's class in `bert_runtime.tasks`, such as `problem_type` or `crf`.
-        columns: Column names of the files by field name, see `read_records`.
-        prune_tokens: Schedule of token pruning to train with, see `with_token_pruning`; the checkpoint keeps it.
-        placement: Number of processes, and how they share the model.
-        resume: Go on with the interrupted run in `output`.
-        force: Replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
-        progress: Called with a line of text at every stage.
+        output: folder of the checkpoint.
+        settings: optimizer, epochs, batches and precision.
+        task_settings: fields of the task's class in `bert_runtime.tasks`, such as `problem_type` or `crf`.
+        columns: column names of the files by field name, see `read_records`.
+        prune_tokens: schedule of token pruning to train with, see `with_token_pruning`; the checkpoint keeps it.
+        placement: number of processes, and how they share the model.
+        resume: go on with the interrupted run in `output`.
+        force: replace what an earlier run wrote: its logs when training starts, its checkpoint when it has finished.
+        progress: called with a line of text at every stage.
 
     Returns:
         The report, which is also written to `output/training.json`: task, dev metrics of all epochs, settings, files,

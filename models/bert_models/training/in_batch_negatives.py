@@ -20,7 +20,7 @@ def ranking_cross_entropy(scores: Tensor, hashes: Tensor) -> Tensor:
     A text that equals a query's answer, such as that of another query, is no negative of it.
 
     Args:
-        scores: Score of each query with each text, float [Q, D]; the answers come first, in the order of the queries.
+        scores: score of each query with each text, float [Q, D]; the answers come first, in the order of the queries.
         hashes: `text_hash` of the texts, [D].
     """
     is_answer = hashes[: len(scores), None] == hashes

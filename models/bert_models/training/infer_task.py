@@ -53,12 +53,12 @@ def infer_task(
     If a checkpoint for the same task has the same labels, their order is kept; else labels are sorted.
 
     Args:
-        name: A key of `bert_runtime.tasks.TASKS`.
-        source: The checkpoint that training starts from.
-        train: Rows of the training file.
-        dev: Rows of the dev file.
-        settings: Fields of the task's class, such as `problem_type` or `crf`.
-        unknown_labels: One of `settings.UNKNOWN_LABELS`, for labels that only the dev file has; with `keep`, they are
+        name: a key of `bert_runtime.tasks.TASKS`.
+        source: the checkpoint that training starts from.
+        train: rows of the training file.
+        dev: rows of the dev file.
+        settings: fields of the task's class, such as `problem_type` or `crf`.
+        unknown_labels: one of `settings.UNKNOWN_LABELS`, for labels that only the dev file has; with `keep`, they are
             labels of the task.
 
     Raises:

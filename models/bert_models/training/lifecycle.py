@@ -72,12 +72,12 @@ def prepare_run(
     """Check the disk, settle the precision, and prepare the folder of the run.
 
     Args:
-        output: Folder of the run.
-        model: The model to train.
-        identity: What must match for the run to be resumed.
-        choose: Chooses the precision; called only for a new run.
-        report_progress: Called with a line of text.
-        resume: Take the precision of the interrupted run in `output` instead.
+        output: folder of the run.
+        model: the model to train.
+        identity: what must match for the run to be resumed.
+        choose: chooses the precision; called only for a new run.
+        report_progress: called with a line of text.
+        resume: take the precision of the interrupted run in `output` instead.
 
     Raises:
         TrainingError: There is no space, the folder cannot be written, or the run cannot be resumed.
@@ -96,8 +96,8 @@ def resumed_precision(state: Path, identity: Mapping[str, Any]) -> ChosenPrecisi
     """Return the precision of the interrupted run in `state`: measured again, another might be faster.
 
     Args:
-        state: Folder with the state of the interrupted run.
-        identity: What must match: the identity of the run that is to go on.
+        state: folder with the state of the interrupted run.
+        identity: what must match: the identity of the run that is to go on.
 
     Raises:
         TrainingError: The interrupted run has another identity, or its state cannot be read (where Lightning would
@@ -149,11 +149,11 @@ def write_checkpoint(
     """Replace the run's folder by the finished checkpoint with logs, plot and report.
 
     Args:
-        output: Folder of the run.
-        save: Writes the checkpoint into an existing folder.
-        module: The trained module, for its logged rows.
-        metrics: Names of the dev metrics to plot.
-        report: Contents of `training.json`.
+        output: folder of the run.
+        save: writes the checkpoint into an existing folder.
+        module: the trained module, for its logged rows.
+        metrics: names of the dev metrics to plot.
+        report: contents of `training.json`.
     """
     with atomic_replace_dir(output) as folder:
         save(folder)

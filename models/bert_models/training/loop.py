@@ -49,13 +49,13 @@ def fit(
     Rank zero alone has the weights; if parameters were sharded, in another model object than before.
 
     Args:
-        module: The module to train.
-        train_set: The training set.
-        dev_set: The dev set.
-        settings: The settings of the run.
-        precision: The precision of the run.
-        state: Existing folder for the state of the run.
-        resume: Go on from the state in that folder.
+        module: the module to train.
+        train_set: the training set.
+        dev_set: the dev set.
+        settings: the settings of the run.
+        precision: the precision of the run.
+        state: existing folder for the state of the run.
+        resume: go on from the state in that folder.
         loggers: Lightning's loggers.
 
     Returns:

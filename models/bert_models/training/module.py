@@ -49,12 +49,12 @@ class FineTuning(TrainingModule):
         """Build the objective of the model's task.
 
         Args:
-            model: The model to train.
-            dev: The dev set.
-            settings: The settings of the run.
-            precision: Name of the precision, which a resumed run keeps.
-            class_weights: Weights of the classes in the loss, float32 [L].
-            process_group: The processes that train together.
+            model: the model to train.
+            dev: the dev set.
+            settings: the settings of the run.
+            precision: name of the precision, which a resumed run keeps.
+            class_weights: weights of the classes in the loss, float32 [L].
+            process_group: the processes that train together.
         """
         super().__init__(
             settings, precision, run_identity(model.task, settings, process_group.world_size), process_group

@@ -43,9 +43,9 @@ class Objective(ABC):
         """Return the target of one window.
 
         Args:
-            example: The labelled example.
-            encoding: A window of the example's first text.
-            vocabulary: The tokenizer, for tasks whose labels are tokens.
+            example: the labelled example.
+            encoding: a window of the example's first text.
+            vocabulary: the tokenizer, for tasks whose labels are tokens.
         """
 
     @abstractmethod
@@ -53,9 +53,9 @@ class Objective(ABC):
         """Return the mean loss of a batch, float32 [].
 
         Args:
-            model: The model, for heads that have a loss of their own (CRF).
-            outputs: What the model returns for the batch, [B, …].
-            targets: Stacked targets, see `stack_targets`.
+            model: the model, for heads that have a loss of their own (CRF).
+            outputs: what the model returns for the batch, [B, …].
+            targets: stacked targets, see `stack_targets`.
         """
 
     def weight(self, targets: Tensor) -> Tensor:

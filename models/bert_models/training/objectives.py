@@ -230,9 +230,9 @@ def build_objective(task: Task, label_smoothing: float = 0.0, class_weights: Ten
     """Return the objective of a task.
 
     Args:
-        task: The task.
-        label_smoothing: Fraction of each target spread over all classes.
-        class_weights: Weights of the classes, float32 [L]. `check_loss_settings` says which tasks support smoothing
+        task: the task.
+        label_smoothing: fraction of each target spread over all classes.
+        class_weights: weights of the classes, float32 [L]. `check_loss_settings` says which tasks support smoothing
             and weights.
     """
     objective = OBJECTIVES[task.name](task)

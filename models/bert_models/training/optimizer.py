@@ -28,8 +28,8 @@ def linear_schedule(steps: int, warmup_ratio: float) -> Callable[[int], float]:
     For `w` warm-up steps, `factor(t) = t / w` where `t < w`, and `(steps - t) / (steps - w)` from there on.
 
     Args:
-        steps: All optimizer steps.
-        warmup_ratio: Fraction of them that are warm-up; unless it is 0, there is at least one such step.
+        steps: all optimizer steps.
+        warmup_ratio: fraction of them that are warm-up; unless it is 0, there is at least one such step.
     """
     warmup = max(1, round(steps * warmup_ratio)) if warmup_ratio else 0
 
@@ -51,10 +51,10 @@ def parameter_groups(
     the head has the rate `lr * layer_lr_decay**d`; the embeddings are one below the lowest layer.
 
     Args:
-        model: The model to train; with `layer_lr_decay`, a `TaskModel`.
-        weight_decay: Decay of matrices.
-        lr: Peak learning rate of the head; needed for `layer_lr_decay` only.
-        layer_lr_decay: Factor per layer; 1 gives all layers the optimizer's rate.
+        model: the model to train; with `layer_lr_decay`, a `TaskModel`.
+        weight_decay: decay of matrices.
+        lr: peak learning rate of the head; needed for `layer_lr_decay` only.
+        layer_lr_decay: factor per layer; 1 gives all layers the optimizer's rate.
 
     Returns:
         Groups in the order of `torch.optim`: head, layers from the top, embeddings, CRF.

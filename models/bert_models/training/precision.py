@@ -72,8 +72,8 @@ def check_precision(requested: str, *, sharded: bool = False) -> None:
     """Check that this machine trains in `requested` precision.
 
     Args:
-        requested: One of `settings.TRAINING_PRECISIONS`.
-        sharded: Whether parameters are sharded (FSDP), which fp16's gradient scaling does not support here.
+        requested: one of `settings.TRAINING_PRECISIONS`.
+        sharded: whether parameters are sharded (FSDP), which fp16's gradient scaling does not support here.
 
     Raises:
         TrainingError: fp16 without CUDA or with sharded parameters.
@@ -88,8 +88,8 @@ def num_measured(items: int, tokens: int) -> int:
     """Return how many of a batch's items a measurement should take: all on a GPU, fewer on a CPU.
 
     Args:
-        items: Items of the batch, at least one.
-        tokens: Tokens of the batch, padding included.
+        items: items of the batch, at least one.
+        tokens: tokens of the batch, padding included.
     """
     return items if torch.cuda.is_available() else min(items, max(2, _CPU_TOKENS * items // tokens))
 
@@ -113,10 +113,10 @@ def fastest_precision(
     The measurement takes `_TIME_LIMIT_S` at most, or one step in each precision if these take longer.
 
     Args:
-        requested: One of `settings.TRAINING_PRECISIONS`.
-        model: The model to train; a measurement moves it to the device and zeroes its gradients.
-        batch: Tensors that `loss` takes.
-        loss: Computes the loss of the batch, float32 [], with tensors on the model's device.
+        requested: one of `settings.TRAINING_PRECISIONS`.
+        model: the model to train; a measurement moves it to the device and zeroes its gradients.
+        batch: tensors that `loss` takes.
+        loss: computes the loss of the batch, float32 [], with tensors on the model's device.
 
     Raises:
         TrainingError: See `check_precision`.

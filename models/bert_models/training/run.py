@@ -126,15 +126,15 @@ def run_training(
     """Train on labelled files and write the checkpoint of the best epoch; return the report. See `fine_tune`.
 
     Args:
-        build_setup: Returns what to train, from the rows of the training and the dev file.
-        bases: Checkpoints that `build_setup` opens; if they are on a hub, one process per machine downloads them first.
-        files: The training file, and the dev file if there is one.
-        output: Folder of the checkpoint.
-        settings: The settings of the run.
-        placement: Number of processes, and how they share the model.
-        resume: Go on with the interrupted run in `output`.
-        force: Replace what an earlier run wrote.
-        progress: Called with a line of text at every stage.
+        build_setup: returns what to train, from the rows of the training and the dev file.
+        bases: checkpoints that `build_setup` opens; if they are on a hub, one process per machine downloads them first.
+        files: the training file, and the dev file if there is one.
+        output: folder of the checkpoint.
+        settings: the settings of the run.
+        placement: number of processes, and how they share the model.
+        resume: go on with the interrupted run in `output`.
+        force: replace what an earlier run wrote.
+        progress: called with a line of text at every stage.
 
     Raises:
         TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.

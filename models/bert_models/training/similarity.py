@@ -55,8 +55,8 @@ def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     the batch, `softmax(20 * cos(u_i, v_j))` (in-batch negatives, Henderson et al., arXiv:1705.00652).
 
     Args:
-        outputs: Vectors, float [2 B, dimensions]; the two of a pair follow each other.
-        targets: What `similarity_target` returned, float64 [B, 2]: scores in [-1, 1], or NaN for pairs without, and
+        outputs: vectors, float [2 B, dimensions]; the two of a pair follow each other.
+        targets: what `similarity_target` returned, float64 [B, 2]: scores in [-1, 1], or NaN for pairs without, and
             hashes.
     """
     first, second = outputs.float()[0::2], outputs.float()[1::2]

@@ -66,10 +66,10 @@ def ranking_loss(outputs: Tensor, targets: Tensor, regularizer: Regularizer) -> 
     negatives, as sentence-transformers' SparseMultipleNegativesRankingLoss), plus the regularizer.
 
     Args:
-        outputs: Weights of all texts, float [texts, V]: the query, its text, and the negative if there is one, of each
+        outputs: weights of all texts, float [texts, V]: the query, its text, and the negative if there is one, of each
             example.
-        targets: What `ranking_target` returned, int64 [B, 3].
-        regularizer: Weights of the regularizer.
+        targets: what `ranking_target` returned, int64 [B, 3].
+        regularizer: weights of the regularizer.
     """
     weights, (counts, answers, negatives) = outputs.float(), targets.T
     first, has_negative = counts.cumsum(0) - counts, counts > 2

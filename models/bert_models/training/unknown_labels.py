@@ -24,11 +24,11 @@ def check_dev_labels(task: Task, train: Sequence[Record], dev: Sequence[Record],
     """Leave dev rows out whose labels the task lacks if the policy is `skip`; find those with unlearned ones if `keep`.
 
     Args:
-        task: The task, with its labels.
-        train: Rows of the training file.
-        dev: Rows of the dev file.
-        policy: One of `settings.UNKNOWN_LABELS`.
-        dev_name: The dev file in messages.
+        task: the task, with its labels.
+        train: rows of the training file.
+        dev: rows of the dev file.
+        policy: one of `settings.UNKNOWN_LABELS`.
+        dev_name: the dev file in messages.
 
     Raises:
         DataError: A row's labels cannot be read.

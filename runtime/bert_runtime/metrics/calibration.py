@@ -31,9 +31,9 @@ def reliability_bins(
     """Compare predicted probabilities with frequencies in bins of equal width (Guo et al., arXiv:1706.04599).
 
     Args:
-        probabilities: Probability of each prediction, in [0, 1]: [N].
-        outcomes: Whether each came true: [N].
-        num_bins: Number of bins; 15 as in the paper.
+        probabilities: probability of each prediction, in [0, 1]: [N].
+        outcomes: whether each came true: [N].
+        num_bins: number of bins; 15 as in the paper.
 
     Returns:
         The bins that are not empty, lowest first.

@@ -30,8 +30,8 @@ def suggest_columns(missing: Iterable[str], names: Sequence[str]) -> str:
     """Return `--columns` with the closest of a file's columns for each missing field; empty if none is close.
 
     Args:
-        missing: Fields that the file does not name.
-        names: The file's columns; those that are fields themselves are not suggested.
+        missing: fields that the file does not name.
+        names: the file's columns; those that are fields themselves are not suggested.
     """
     free = [name for name in names if name not in _SYNONYMS]
     pairs = []
