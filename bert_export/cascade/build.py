@@ -101,7 +101,8 @@ def build_cascade(
                     f"{times['large']:.3g} on the large model alone"
                 )
             with atomic_replace_dir(output) as folder:
-                shutil.copytree(building, folder, dirs_exist_ok=True)
+                for name in MODELS:
+                    shutil.copytree(building / name, folder / name)
                 (folder / MANIFEST_NAME).write_text(found.manifest.to_json(), encoding="utf-8")
                 load(folder)  # what is written can be read
     return found

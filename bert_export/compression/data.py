@@ -12,14 +12,17 @@ import numpy as np
 from bert_export.calibration_texts import INPUT_FIELDS
 from bert_export.compression.augmentation import num_words
 from bert_export.compression.planning import TrainingRows
+from bert_models.distillation.run import unlabelled_examples
 from bert_models.errors import CompressionError
 from bert_models.training.dev_split import shared_texts, split_rows
 from bert_models.training.infer_task import task_label_reader
+from bert_models.training.run import training_examples
 from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput
+from bert_runtime.tasks.tokens import TokenTask
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["SearchData", "SearchFiles", "read_search_data"]
@@ -129,8 +132,9 @@ def read_search_data(
     """
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
     input_columns = {field: name for field, name in (columns or {}).items() if field in INPUT_FIELDS}
-    more = [] if unlabelled is None else _read_inputs(task, unlabelled, input_columns)
-    build_examples(task, tokenizer, train_records)
+    more = [] if unlabelled is None else read_records(unlabelled, input_columns)
+    training_examples(task, tokenizer, train_records)
+    unlabelled_examples(task, tokenizer, more)
     if test is None:
         search_records, gate_records = _split_dev(task, dev_records, dev, fraction, seed)
     else:
@@ -169,9 +173,10 @@ def read_search_data(
 def _own_texts(task: Task, record: Record) -> set[str]:
     """Return the texts of a row that rows to train on and rows of the gate must not share.
 
-    That is `shared_texts`; of two texts to embed it is each, since the student learns the vector of either.
+    That is `shared_texts`; of two texts to embed it is each, since the student learns the vector of either, and of
+    tokens it is the text that they make, which is what rows without labels have.
     """
-    if isinstance(task, SentenceEmbedding):
+    if isinstance(task, SentenceEmbedding | TokenTask):
         return {repr(item.text) for item in task.inputs(record)}
     return shared_texts(record)
 
@@ -204,18 +209,6 @@ def _split_dev(
             "have the same one: give the gate's rows with --test"
         ) from None
     return [records[index] for index in searched], [records[index] for index in gated]
-
-
-def _read_inputs(task: Task, path: Path, columns: Mapping[str, str]) -> list[Record]:
-    """Read rows that need no labels.
-
-    Raises:
-        DataError: A row has no input for the task.
-    """
-    records = read_records(path, columns)
-    for record in records:
-        task.inputs(record)
-    return records
 
 
 def _write_jsonl(path: Path, records: Sequence[Record]) -> None:

@@ -190,7 +190,7 @@ class CandidateEvaluator:
         base = self.folder / "checkpoints" / f"{candidate.name}-at-{level}"
         goes_on = before is not None and before.candidate == candidate
         start = self.folder / before.checkpoint if before and goes_on else base / ("narrowed" if before else "cut")
-        output = base / f"{start.name}-then-{rung.epochs}"  # never the folder that it starts from
+        output = base / f"{start.name}-then-{rung.epochs}-of-{rung.num_rows}"  # not where it starts, nor of other rows
         if not goes_on and not (start / "config.json").is_file():
             self.surgeon.save(candidate, start, None if before is None else self.folder / before.checkpoint)
         self.progress(f"training {candidate.name} for {rung.epochs} epochs of {rung.num_rows} rows")

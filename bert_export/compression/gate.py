@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_export.compression.goal import Goal
+from bert_export.compression.journal import Journal
 from bert_export.compression.search import Measured
 from bert_export.paired_bootstrap import is_within
 
-__all__ = ["Choice", "choose"]
+__all__ = ["Choice", "choose", "remember_gate"]
 
 _NEARLY = 0.9
 """Share of the greatest speed from which on a bundle counts as nearly as fast (a judgement): of three of STS-B's that
@@ -93,6 +94,18 @@ def _choose_by_drop(
             return judged[-1]
     best = min(judged, key=lambda choice: float(choice.gate["drop_percent"]))
     return replace(best, attempts=max(choice.attempts for choice in judged))
+
+
+def remember_gate(journal: Journal, checkpoint: str, compare: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return a checkpoint's comparison on the gate's rows, with the number of bundles that they have judged so far.
+
+    Args:
+        journal: remembers comparisons; those of earlier runs count.
+        checkpoint: the name that the comparison is remembered by.
+        compare: compares the checkpoint's bundle, unless that is remembered.
+    """
+    gate = journal.remember(f"gate {checkpoint}", compare)
+    return {**gate, "attempts": journal.count("gate ")}
 
 
 def _describe(gate: dict[str, Any]) -> str:

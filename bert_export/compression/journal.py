@@ -103,6 +103,9 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
     """Describe in what two requests differ."""
     if not isinstance(before, dict):
         return "which cannot be read"
-    differing = [key for key in now if key not in before or before[key] != now[key]]
-    was = {key: f"{before[key]!r:.60}" if key in before else "not there" for key in differing}
-    return "; ".join(f"{key} was {was[key]}, is now {now[key]!r:.60}" for key in differing)
+    differing = [key for key in {**now, **before} if key not in before or key not in now or before[key] != now[key]]
+    return "; ".join(f"{key} was {_shown(before, key)}, is now {_shown(now, key)}" for key in differing)
+
+
+def _shown(request: Mapping[str, Any], key: str) -> str:
+    return f"{request[key]!r:.60}" if key in request else "not there"

@@ -1,6 +1,5 @@
 """Search for a smaller model with the task metric kept, and export it."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from bert_export.compression.augmentation import num_copies
 from bert_export.compression.data import SearchData, read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
-from bert_export.compression.gate import choose
+from bert_export.compression.gate import choose, remember_gate
 from bert_export.compression.goal import CompressionSettings, Goal
 from bert_export.compression.journal import JOURNAL_NAME, Journal
 from bert_export.compression.latency_table import LatencyTable
@@ -26,14 +25,16 @@ from bert_export.compression.preparation import (
 )
 from bert_export.compression.result import CompressionResult, pareto_rows
 from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
+from bert_export.compression.search_folder import check_outside, make_folder, remove_contents
 from bert_export.compression.surgery import Surgeon
 from bert_export.errors import OutputExistsError
 from bert_export.model_card import export_command
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
-from bert_runtime.bundle.atomic_folders import check_replaceable, is_free
+from bert_runtime.bundle.atomic_folders import check_replaceable
 from bert_runtime.bundle.contents import replacement_problem
+from bert_runtime.bundle.folder_lock import exclusive
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
 
@@ -80,7 +81,8 @@ def compress(
         bundle, the best bundle is in the search's folder.
 
     Raises:
-        CompressionError: The model or the files do not allow a search, or no candidate could be trained.
+        CompressionError: The model or the files do not allow a search, another process is searching in the folder, or
+            no candidate is fast enough or could be trained.
         OutputExistsError: `output` exists.
         BertError: A file or the checkpoint cannot be read.
     """
@@ -93,6 +95,7 @@ def compress(
         raise OutputExistsError(problem)
     check_replaceable(request.output)
     source = open_checkpoint(checkpoint)
+    check_outside(request, source)
     if source.config.token_pruning is not None:
         raise CompressionError(
             f"{source.path}: expected a checkpoint that keeps all tokens, since layers are left out; it prunes them "
@@ -104,7 +107,24 @@ def compress(
     tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
     data = _read_data(request, task, tokenizer)
     asked, request = request, fit_length(request, task, tokenizer, data, progress)
-    journal = _open_journal(asked, source, force=force)
+    folder, identity = make_folder(request), asked.identity(source)
+    in_use = CompressionError(f"{folder}: another process is searching in this folder; wait until it ends")
+    with exclusive(folder, in_use):
+        if force:
+            remove_contents(folder)
+        return _continue(request, source, task, data, Journal(folder / JOURNAL_NAME, identity), progress)
+
+
+def _continue(
+    request: SearchRequest,
+    source: Checkpoint,
+    task: Task,
+    data: SearchData,
+    journal: Journal,
+    progress: Callable[[str], None],
+) -> CompressionResult:
+    """Search from where the journal ends, and write the bundle."""
+    goal = request.goal
     progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
     if data.num_left_out:
         progress(f"warning: {data.num_left_out} rows are left out, since the gate has their texts, too")
@@ -129,17 +149,6 @@ def _read_data(request: SearchRequest, task: Task, tokenizer: TextTokenizer) -> 
         task, tokenizer, request.train, request.unlabelled, request.dev, request.test, request.columns,
         request.settings.gate_fraction, request.settings.seed,
     )  # fmt: skip
-
-
-def _open_journal(request: SearchRequest, source: Checkpoint, *, force: bool) -> Journal:
-    """Create the folder of the search, or go on with the one that is there."""
-    folder = request.folder
-    if not is_free(folder) and not (folder / JOURNAL_NAME).is_file():
-        raise OutputExistsError(f"{folder}: exists and is not the folder of a search; move it elsewhere")
-    if force:
-        shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    return Journal(folder / JOURNAL_NAME, request.identity(source))
 
 
 def _prepare(
@@ -177,15 +186,16 @@ def _prepare(
 
 
 def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
-    fastest = evaluator.max_speedup()
     if goal.speedup is not None:
         if not evaluator.pool(goal.speedup):
+            fastest = evaluator.max_speedup()  # only now: the pool has timed the graphs that it could have had
             raise CompressionError(
                 f"{goal.speedup:g}× cannot be reached: the fastest candidate is predicted to be {fastest:.2f}× as fast "
                 "as the uncompressed INT8 on the texts of dev; ask for less, with --force"
             )
         return within_speed(evaluator, goal.speedup)
     assert goal.max_drop is not None
+    fastest = evaluator.max_speedup()
     ladder = speed_ladder(fastest)
     if not ladder:
         raise CompressionError(
@@ -215,17 +225,21 @@ def _finish(
 
     def compare(bundle: Path) -> dict[str, Any]:
         drop = evaluator.reference.compare(bundle, evaluator.data.gate)
-        return {**drop_to_json(drop), "attempts": journal.count("gate ") + 1}
+        return drop_to_json(drop)
 
     def judge(found: Measured) -> dict[str, Any]:
         bundle = request.folder / evaluator.measurements(found.trial)["bundle"]
         evaluator.progress(f"judging {found.trial.candidate.name} on {len(evaluator.data.gate)} rows of the gate")
-        return dict(journal.remember(f"gate {found.trial.checkpoint}", lambda: compare(bundle)))
+        return remember_gate(journal, found.trial.checkpoint, lambda: compare(bundle))
 
     choice = choose(request.goal, measured, judge)
     if choice is None:
         what = "exported" if evaluator.trials else "trained"
-        why = f"{stopped} before a candidate was {what}" if stopped else "no candidate could be trained and exported"
+        why = "no candidate could be trained and exported"
+        if stopped:
+            why = f"{stopped} before a candidate was {what}"
+        elif not journal.count("train "):
+            why = "no candidate is fast enough: those that were predicted to be were not when they were timed"
         raise CompressionError(f"{why}; see {request.folder / JOURNAL_NAME}")
     if stopped:
         choice = replace(choice, passed=False, reason=f"{stopped}; the best so far: {choice.reason}")

@@ -35,6 +35,7 @@ def test_large_model_keeps_the_kind_of_its_calibration(method: str, classifier_b
         "small": "temperature",
         "large": method,
     }
+    assert (tmp_path / "both").stat().st_mode == large.stat().st_mode  # not private, as a temporary folder is
 
 
 @pytest.mark.parametrize(("cascade_ms", "is_warned"), [(0.9, False), (1.2, True)])

@@ -1,10 +1,8 @@
 """Hidden folders that new contents are built in: locked while their process lives, removed by the next one after that.
 
-The lock is an advisory one on the folder itself (`flock`), which the system releases when the process ends, however it
-ends. Where there are no such locks, leftovers of dead processes stay.
+The lock is that of `folder_lock`. Where there are no such locks, leftovers of dead processes stay.
 """
 
-import os
 import re
 import shutil
 import tempfile
@@ -12,10 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from bert_runtime.bundle.folder_lock import lock_folder, unlock_folder
 
 __all__ = ["RETIRED_SUFFIX", "locked", "locked_building_folder", "remove_leftovers"]
 
@@ -34,24 +29,24 @@ def locked_building_folder(output: Path) -> Iterator[Path]:
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=_SUFFIX, dir=output.parent))
-        descriptor = _lock(folder, wait=True)
+        descriptor = lock_folder(folder, wait=True)
         if folder.exists():
             break
-        _unlock(descriptor)  # another process found it before it was locked, and removed it
+        unlock_folder(descriptor)  # another process found it before it was locked, and removed it
     try:
         yield folder
     finally:
-        _unlock(descriptor)
+        unlock_folder(descriptor)
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from removing a folder as a leftover within the block, whatever it is renamed to."""
-    descriptor = _lock(folder, wait=True)
+    descriptor = lock_folder(folder, wait=True)
     try:
         yield
     finally:
-        _unlock(descriptor)
+        unlock_folder(descriptor)
 
 
 def remove_leftovers(output: Path) -> None:
@@ -67,8 +62,11 @@ def remove_leftovers(output: Path) -> None:
 
 
 def _remove_leftover(folder: Path, output: Path) -> None:
-    descriptor = _lock(folder, wait=False)
-    if descriptor is None:  # in use, or without locks
+    try:
+        descriptor = lock_folder(folder, wait=False)
+    except BlockingIOError:
+        return
+    if descriptor is None:
         return
     try:
         if folder.name.endswith(RETIRED_SUFFIX) and not output.exists():
@@ -76,23 +74,4 @@ def _remove_leftover(folder: Path, output: Path) -> None:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
-        _unlock(descriptor)
-
-
-def _lock(folder: Path, *, wait: bool) -> int | None:
-    """Lock a folder; return a descriptor for `_unlock`, or `None` where it is in use or cannot be locked."""
-    if fcntl is None:
-        return None
-    descriptor = None
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        _unlock(descriptor)
-        return None
-    return descriptor
-
-
-def _unlock(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
+        unlock_folder(descriptor)

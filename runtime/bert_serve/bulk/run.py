@@ -1,6 +1,5 @@
 """Bulk runs: files of texts in, files of answers out, resumable, on one of several engines."""
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_runtime import DataError, DeploymentError
+from bert_runtime.bundle.folder_lock import exclusive
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade.manifest import CascadeManifest
 from bert_runtime.errors import CascadeBundleError
@@ -19,11 +19,6 @@ from bert_serve.bulk.input_files import InputFile, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
 from bert_serve.bulk.parts import Part, plan_parts
 from bert_serve.bulk.run_record import RunRecord
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Engine", "Run", "Summary", "prepare_run"]
 
@@ -140,7 +135,8 @@ def prepare_run(
         )
     options = _recorded_options(function, part_rows)
     output.mkdir(parents=True, exist_ok=True)
-    with _exclusive(output):
+    in_use = DeploymentError(f"{output}: another run is writing to this folder; wait until it ends")
+    with exclusive(output, in_use):
         record = RunRecord.read(output)
         _check_outputs(output, parts, set() if record is None else set(record.outputs))
         if record is not None and force:
@@ -206,22 +202,3 @@ def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str,
     tuned = [plan.precision if (plan := tuned_plan(folder)) else None for folder, _ in parts]
     chosen = [found or default for found, default in zip(tuned, defaults, strict=True)]
     return {} if chosen == defaults else {"tuned_precision": chosen}
-
-
-@contextmanager
-def _exclusive(folder: Path) -> Iterator[None]:
-    """Hold an advisory lock on a folder, which the system releases when the process ends, however it ends."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DeploymentError(f"{folder}: another run is writing to this folder; wait until it ends") from None
-        except OSError:  # a file system without locks
-            pass
-        yield
-    finally:
-        os.close(descriptor)

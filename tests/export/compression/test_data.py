@@ -7,8 +7,11 @@ from statistics import fmean
 import pytest
 
 from bert_export.compression.planning import TrainingRows
+from bert_models import EncoderConfig, TaskModel, save_model
 from bert_models.errors import CompressionError
+from bert_runtime import DataError
 from bert_runtime.records import Record
+from bert_runtime.tasks import TokenClassification
 
 from .search_data import read
 
@@ -61,6 +64,39 @@ def test_either_text_of_a_pair_to_embed_is_not_trained_on(embedding_checkpoint: 
     assert (len(data.search), data.num_left_out) == (50, 3)
     copies = [Record({"text": "card", "text_pair": text}, train, 1) for text in ("hi 7", "card")]
     assert data.with_copies(copies).copies == copies[1:]
+
+
+def test_pairs_to_embed_need_no_scores_to_train_on(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    (dev := tmp_path / "dev.csv").write_text(
+        "text,text_pair,score\n" + "".join(f"see {i},bye {i},1.5\n" for i in range(120))
+    )
+    (train := tmp_path / "train.csv").write_text("text,text_pair\nmoney,card\n")
+    assert len(read(embedding_checkpoint, dev, train).train) == 1
+
+
+def test_text_without_labels_that_the_gate_has_as_tokens_is_not_trained_on(
+    toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path
+) -> None:
+    (tagger := tmp_path / "tagger").mkdir()
+    save_model(TaskModel(toy_config, TokenClassification(labels=("O", "B-X"))), tagger, tokenizer_from=toy_vocab)
+
+    def write(name: str, first: int) -> Path:
+        rows = ({"tokens": ["hello", str(i)], "tags": ["O", "O"]} for i in range(first, first + 50))
+        (path := tmp_path / name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    (texts := tmp_path / "texts.txt").write_text("hello 3\nhello 999\n")
+    gate, dev, train = write("gate.jsonl", 0), write("dev.jsonl", 100), write("train.jsonl", 200)
+    data = read(tagger, dev, train, test=gate, unlabelled=texts)
+    assert [record.fields["text"] for record in data.unlabelled] == ["hello 999"]
+
+
+def test_unlabelled_rows_that_the_task_cannot_read_are_named(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    (rows := tmp_path / "more.jsonl").write_text('{"text": "hello"}\n{"text": 3}\n')
+    with pytest.raises(DataError, match=r"more\.jsonl:2"):
+        read(classifier_checkpoint, labelled, train_file, unlabelled=rows)
 
 
 def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(

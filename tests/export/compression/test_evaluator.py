@@ -113,7 +113,7 @@ def test_a_resumed_training_does_not_tell_how_long_an_epoch_takes(
         return {"metric": "accuracy", "best": {"accuracy": 0.8}, "seconds": 2.0 if resume else 70.0}
 
     monkeypatch.setattr(made, "_distill", train)
-    state = start.with_name("cut-then-2") / "training/last.ckpt"
+    state = start.with_name("cut-then-2-of-1000") / "training/last.ckpt"
     state.parent.mkdir(parents=True)
     state.touch()
     resumed = made.train("2x", half, Rung(1, 2, 1000), None)

@@ -1,12 +1,14 @@
 """The gate: the verdict on rows that the search never saw, and what is chosen when nothing passes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert_export.compression.gate import choose
+from bert_export.compression.gate import choose, remember_gate
 from bert_export.compression.goal import CompressionSettings, Goal
 from bert_export.compression.halving import Trial
+from bert_export.compression.journal import Journal
 from bert_export.compression.result import pareto_rows
 from bert_export.compression.search import Measured
 from bert_models.errors import CompressionError
@@ -73,6 +75,16 @@ def test_bundles_that_an_interrupted_run_judged_count() -> None:
     assert found is not None
     assert found.attempts == 3
     assert "these rows have judged 2 other bundles before" in found.reason
+
+
+def test_a_remembered_verdict_counts_what_was_judged_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    first = remember_gate(Journal(path, {}), "a", lambda: {"drop_percent": 0.5})
+    resumed = Journal(path, {})
+    second = remember_gate(resumed, "b", lambda: {"drop_percent": 2.0})
+    again = remember_gate(resumed, "a", dict)
+    assert [gate["attempts"] for gate in (first, second, again)] == [1, 2, 2]
+    assert again["drop_percent"] == 0.5
 
 
 def test_a_failed_gate_names_the_least_loss() -> None:

@@ -56,6 +56,8 @@ def test_another_search_is_not_continued(tmp_path: Path) -> None:
         Journal(path, {**REQUEST, "speedup": 3.0})
     with pytest.raises(CompressionError, match=r"another search \(copies was not there, is now None\)"):
         Journal(path, {**REQUEST, "copies": None})  # of a version without it
+    with pytest.raises(CompressionError, match=r"another search \(seed was 0, is now not there\)"):
+        Journal(path, {"speedup": 2.0})
 
 
 @pytest.mark.parametrize(

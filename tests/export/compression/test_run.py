@@ -1,13 +1,16 @@
-"""A search that cannot succeed says so before anything is trained."""
+"""A search that cannot succeed says so before anything is trained, and harms nothing."""
 
+import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bert_export.compression.goal import Goal
+from bert_export.compression import Goal, compress
 from bert_export.compression.run import _search
 from bert_models.errors import CompressionError
+from bert_runtime.bundle.folder_lock import exclusive
 
 
 @pytest.mark.parametrize(
@@ -21,3 +24,26 @@ def test_a_speed_that_no_candidate_has_is_refused(goal: Goal, fastest: float, me
     evaluator: Any = SimpleNamespace(max_speedup=lambda: fastest, pool=lambda speedup: [])
     with pytest.raises(CompressionError, match=message):
         _search(goal, evaluator)
+
+
+def test_a_checkpoint_in_the_folder_that_force_empties_is_refused(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "small.search" / "checkpoints" / "best"
+    shutil.copytree(classifier_checkpoint, checkpoint)
+    (tmp_path / "small.search" / "candidates.jsonl").touch()
+    with pytest.raises(CompressionError, match=r"best: is in .*small\.search, which this search writes; move it"):
+        compress(checkpoint, tmp_path / "small", train_file, labelled, Goal(speedup=2.0), force=True)
+    assert (checkpoint / "config.json").is_file()
+
+
+def test_a_second_process_does_not_search_in_the_same_folder(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "small.search").mkdir()
+    with (
+        exclusive(folder, AssertionError()),  # type: ignore[arg-type] # never raised
+        pytest.raises(CompressionError, match=r"small\.search: another process is searching in this folder; wait"),
+    ):
+        compress(classifier_checkpoint, tmp_path / "small", train_file, labelled, Goal(speedup=2.0), force=True)
+    assert not list(folder.iterdir())
