@@ -72,6 +72,7 @@ class FakeClock:
     def __init__(self, step_s: dict[str, float]) -> None:
         self.now = 0.0
         self.step_s = step_s
+        self.first_s: dict[str, float] = {}
         self.steps: list[str] = []
 
     def perf_counter(self) -> float:
@@ -80,7 +81,7 @@ class FakeClock:
     def loss(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         name = "bf16" if torch.is_autocast_enabled("cpu") else "fp32"
         self.steps.append(name)
-        self.now += self.step_s[name]
+        self.now += self.first_s.pop(name, self.step_s[name])
         return tensors[0].sum()
 
 
@@ -91,10 +92,10 @@ class FakeClock:
         (0.1, 0.095, "fp32", 4),
         (0.1, 0.2, "fp32", 4),
         (3.0, 3.0, "fp32", 2),
-        (30.0, 10.0, "bf16", 1),
-        (30.0, 29.0, "fp32", 1),
+        (30.0, 10.0, "bf16", 2),
+        (30.0, 29.0, "fp32", 2),
     ],
-    ids=["faster", "a tie", "slower", "time for two", "time for one", "a tie of one"],
+    ids=["faster", "a tie", "slower", "time for one", "no time", "a tie without time"],
 )
 def test_auto_precision_has_a_time_limit_and_prefers_fp32(
     monkeypatch: pytest.MonkeyPatch, fp32_s: float, bf16_s: float, expected: str, rounds: int
@@ -107,6 +108,16 @@ def test_auto_precision_has_a_time_limit_and_prefers_fp32(
     assert chosen.name == expected
     assert chosen.seconds_per_step == pytest.approx(clock.step_s)
     assert clock.steps == ["fp32", "bf16"] * rounds
+
+
+def test_a_slow_first_step_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock({"fp32": 1.4, "bf16": 0.5})
+    clock.first_s["bf16"] = 11.0
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("bert_models.training.precision.time", clock)
+    chosen = fastest_precision("auto", torch.nn.Linear(1, 1), [torch.ones(2, requires_grad=True)], clock.loss)
+    assert (chosen.name, clock.steps) == ("bf16", ["fp32", "bf16"] * 2)
 
 
 @pytest.mark.parametrize(
