@@ -71,10 +71,23 @@ def results_table(result: Path) -> str:
     return markdown_table(header, rows)
 
 
+def _is_trained(checkpoint: Path, task: str) -> bool:
+    """Return whether a checkpoint is there; raise `ClickException` if it was trained for other epochs."""
+    report = checkpoint / REPORT_NAME
+    if not report.exists():
+        return False
+    epochs = json.loads(report.read_text(encoding="utf-8"))["settings"]["epochs"]
+    if epochs != _EPOCHS[task]:
+        raise click.ClickException(
+            f"{checkpoint}: trained for {epochs} epochs, expected {_EPOCHS[task]}; give another --work"
+        )
+    return True
+
+
 def _fine_tuned(base: Path, folder: Path, task: str) -> Path:
     """Return the checkpoint that is trained with all tokens."""
     output = folder / "full"
-    if not (output / REPORT_NAME).exists():
+    if not _is_trained(output, task):
         fine_tune(
             "text-classification", base, folder / "train.jsonl", None, output,
             TrainSettings(epochs=_EPOCHS[task], **_SETTINGS),
@@ -86,7 +99,7 @@ def _fine_tuned(base: Path, folder: Path, task: str) -> Path:
 def _distilled(teacher: Path, folder: Path, task: str, schedule: str) -> Path:
     """Return the student of as many layers, which learns with the schedule what the teacher says with all tokens."""
     output = folder / "distilled"
-    if not (output / REPORT_NAME).exists():
+    if not _is_trained(output, task):
         distill(
             teacher, str(open_checkpoint(teacher).config.num_layers), folder / "train.jsonl", None, output,
             TrainSettings(epochs=_EPOCHS[task], **_SETTINGS), _DISTILLATION,
@@ -190,7 +203,9 @@ def main(
     if prepare:
         return
     found = {task: _measure(models[task], work / task, task) for task in tasks}
-    write_result(output, {"schedule": schedule, "settings": _SETTINGS, "tasks": found})
+    write_result(
+        output, {"schedule": schedule, "settings": _SETTINGS, "distillation": asdict(_DISTILLATION), "tasks": found}
+    )
     click.echo(results_table(output))
 
 
