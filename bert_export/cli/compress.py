@@ -95,7 +95,7 @@ _search_option = option_group("Search")
     "--copies",
     type=int,
     show_default="as many as there may be time for, at most 9",
-    help="Copies per training row in which words are replaced by similar ones, to learn from the whole model.",
+    help="Copies per training row, on average, with words replaced by similar ones, to learn from the whole model.",
 )
 @_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
 @_search_option(

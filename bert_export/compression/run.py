@@ -188,7 +188,7 @@ def _prepare(
 def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
     if goal.speedup is not None:
         if not evaluator.pool(goal.speedup):
-            fastest = evaluator.max_speedup()  # only now: the pool has timed the graphs that it could have had
+            fastest = evaluator.max_speedup()  # only now: the pool has timed the shapes that seemed fast enough
             raise CompressionError(
                 f"{goal.speedup:g}× cannot be reached: the fastest candidate is predicted to be {fastest:.2f}× as fast "
                 "as the uncompressed INT8 on the texts of dev; ask for less, with --force"

@@ -3,8 +3,8 @@
 python -m bert_bench.experiments.token_pruning --base CKPT --data DIR --work DIR --output FILE
 
 Fine-tunes a checkpoint with all tokens, and distils it into a student of as many layers with a schedule of token
-pruning. Both are exported to INT8, answer the same test passages, and are timed in turn. A third bundle prunes the
-model that was trained with all tokens. The checkpoints and bundles in WORK are not made again, so that `--prepare` can
+pruning. A third bundle prunes the model that was trained with all tokens. All are in INT8, answer the same test
+passages, and are timed in turn. The checkpoints and bundles in WORK are not made again, so that `--prepare` can
 make them before.
 """
 
@@ -57,7 +57,7 @@ def results_table(result: Path) -> str:
         speed = task["speed"]
         for model, found in task["models"].items():
             low, high = found.get("drop_percent_interval", (0, 0))
-            timed = [f"{speed[key][model]['speedup']:.2f}×" if model in speed[key] else "" for key in speed]
+            timed = [f"{speed[key][model]['speedup']:.2f}×" for key in speed]
             loss = "" if model == _WHOLE else f"{found['drop_percent']:.2f} ({low:.2f} to {high:.2f})"
             rows.append([name, model, f"{found['accuracy']:.4f}", loss, *timed])
     keys = list(next(iter(values["tasks"].values()))["speed"])
@@ -177,9 +177,7 @@ def _measure(models: Mapping[str, Model], folder: Path, task: str) -> dict[str, 
         "median_tokens": lengths[len(lengths) // 2],
         "epochs": _EPOCHS[task],
         "models": judged,
-        "speed": _time(
-            {name: models[name] for name in (_WHOLE, _DISTILLED)}, [item.text for item in spread(inputs, _TIMED_TEXTS)]
-        ),
+        "speed": _time(models, [item.text for item in spread(inputs, _TIMED_TEXTS)]),
     }
 
 

@@ -29,8 +29,8 @@ _TIME_LIMIT_S = 15.0
 """Time of a measurement, unless two steps of each candidate take longer."""
 
 _MEASURED_STEPS = 3
-"""Steps of each candidate after one for warming up: one at least, the others if time allows. Another process that began
-during the first bf16 step of all-mpnet-base-v2 made it take 11 s: when that counted, it was trained in fp32."""
+"""Steps of each candidate after one for warming up: one at least, the others if time allows. The first step does not
+count: bf16's of all-mpnet-base-v2 took 11 s while another process started, and fp32 was chosen."""
 
 _CPU_TOKENS = 512
 """Padded tokens of a measured step on a CPU. On two cores with a load of 6, one step of BERT-base in each precision

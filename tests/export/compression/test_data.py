@@ -94,9 +94,18 @@ def test_text_without_labels_that_the_gate_has_as_tokens_is_not_trained_on(
 def test_unlabelled_rows_that_the_task_cannot_read_are_named(
     classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path
 ) -> None:
-    (rows := tmp_path / "more.jsonl").write_text('{"text": "hello"}\n{"text": 3}\n')
+    (rows := tmp_path / "more.jsonl").write_text('{"text": "hello"}\n{"text": "\\ud800"}\n')
     with pytest.raises(DataError, match=r"more\.jsonl:2"):
         read(classifier_checkpoint, labelled, train_file, unlabelled=rows)
+
+
+def test_pairs_that_the_tokenizer_refuses_are_named(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    (dev := tmp_path / "dev.csv").write_text(
+        "text,text_pair,score\n" + "".join(f"see {i},bye {i},1.5\n" for i in range(120))
+    )
+    (train := tmp_path / "train.jsonl").write_text('{"text": "money", "text_pair": "\\ud800"}\n')
+    with pytest.raises(DataError, match=r"train\.jsonl:1"):
+        read(embedding_checkpoint, dev, train)
 
 
 def test_copies_are_trained_on_but_for_those_with_a_text_of_the_gate(
