@@ -34,7 +34,7 @@ def make_folder(request: SearchRequest) -> Path:
 
 
 def remove_contents(folder: Path) -> None:
-    """Empty a folder, which stays: it is locked. The journal goes last: without it, the rest is not known as a search."""
+    """Empty a folder, which stays: it is locked. The journal goes last: without it, the rest is no search's."""
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == JOURNAL_NAME):
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
