@@ -54,7 +54,7 @@ def add_attention_outputs(graph: ir.Model, config: EncoderConfig) -> ir.Model:
         config: the model's configuration.
 
     Raises:
-        FusionError: The graph has another number of Attention nodes than the model has layers.
+        FusionError: the graph has another number of Attention nodes than the model has layers.
     """
     copy = graph.clone()
     unfuse_first_token_only(copy)
@@ -89,7 +89,7 @@ def build_attention_graph(context: BuildContext, fp32: Fp32Variant) -> Attention
     """Compare the attention graph on disk with PyTorch, and return its manifest entry; `None` if none was asked for.
 
     Raises:
-        ParityError: The model's output or a probability differs from PyTorch's under some kind of padding.
+        ParityError: the model's output or a probability differs from PyTorch's under some kind of padding.
     """
     if fp32.attention_files is None:
         return None

@@ -102,7 +102,7 @@ def check_plot(path: Path) -> None:
     """Check that a picture can be written to `path`.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
+        InputError: the suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     check_figure_path(path, "plot", "drawing attention")
@@ -116,8 +116,8 @@ def plot_attention(attention: Attention, path: Path) -> None:
         path: the file; its suffix (png, svg, pdf) decides the format.
 
     Raises:
-        InputError: There are more than `MAX_PLOTTED_TOKENS` tokens, or as in `check_plot`.
-        DataError: The file cannot be written; what was there before is unchanged.
+        InputError: there are more than `MAX_PLOTTED_TOKENS` tokens, or as in `check_plot`.
+        DataError: the file cannot be written; what was there before is unchanged.
         MissingExtraError: matplotlib is not installed.
     """
     check_plot(path)

@@ -43,8 +43,8 @@ def build_bf16(context: BuildContext, fp32: Fp32Variant) -> BuiltVariant:
     """Round the weights of a copy of the fused FP32 graph to bfloat16, and measure its drift.
 
     Raises:
-        FusionError: The number of projections is not what the model's configuration demands.
-        ExportError: An output on the probe's texts is not finite.
+        FusionError: the number of projections is not what the model's configuration demands.
+        ExportError: an output on the probe's texts is not finite.
     """
     probe = context.probe
     context.progress("converting to bf16")

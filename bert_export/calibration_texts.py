@@ -164,7 +164,7 @@ def file_calibration(
         tokenizer: the model's tokenizer.
 
     Raises:
-        DataError: The file cannot be read.
+        DataError: the file cannot be read.
         ExportError: None of its inputs is valid for the model.
     """
     read_fields = (*INPUT_FIELDS, *_RERANKING_FIELDS)

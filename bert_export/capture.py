@@ -26,7 +26,7 @@ def check_opset(opset: int) -> None:
     """Check that fused graphs can be written in an opset.
 
     Raises:
-        ExportError: They cannot; gives the reason.
+        ExportError: they cannot; gives the reason.
     """
     if opset < OPSET:
         raise ExportError(

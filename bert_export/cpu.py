@@ -37,7 +37,7 @@ def capture_fused(context: BuildContext) -> tuple[ir.Model, FusionCounts]:
     """Capture and fuse the model, with all tokens kept.
 
     Raises:
-        FusionError: A fusion fired a different number of times than the model's configuration demands.
+        FusionError: a fusion fired a different number of times than the model's configuration demands.
     """
     torch_model = context.torch_model
     context.progress("capturing the graph with torch.onnx")
@@ -55,8 +55,8 @@ def build_fp32(context: BuildContext, graph: ir.Model, fusions: FusionCounts) ->
         fusions: its counts.
 
     Raises:
-        FusionError: Tokens cannot be pruned where the schedule says.
-        ParityError: The graph does not compute what the PyTorch model computes.
+        FusionError: tokens cannot be pruned where the schedule says.
+        ParityError: the graph does not compute what the PyTorch model computes.
     """
     torch_model = context.torch_model
     if torch_model.config.token_pruning is not None:
@@ -86,8 +86,8 @@ def build_int8(context: BuildContext, fp32: Fp32Variant, weight_bits: int) -> Bu
         weight_bits: 7 or 8, see `choose_weight_bits`.
 
     Raises:
-        FusionError: The number of quantized projections is not what the model's configuration demands.
-        ExportError: An output on the probe's texts is not finite.
+        FusionError: the number of quantized projections is not what the model's configuration demands.
+        ExportError: an output on the probe's texts is not finite.
     """
     probe, calibration = context.probe, context.probe.calibration
     added = f" and {len(calibration.built_in_inputs)} built-in ones" if calibration.built_in_inputs else ""

@@ -118,9 +118,9 @@ def export(
         The bundle's manifest.
 
     Raises:
-        ExportError: The checkpoint cannot be exported as asked. Subclasses: `FusionError`, `ParityError`, and
+        ExportError: the checkpoint cannot be exported as asked. Subclasses: `FusionError`, `ParityError`, and
             `OutputExistsError` where `bundle` exists already.
-        BertError: The checkpoint or a file cannot be read.
+        BertError: the checkpoint or a file cannot be read.
     """
     output = Path(bundle)
     command = export_command(

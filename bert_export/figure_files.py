@@ -23,7 +23,7 @@ def check_figure_path(path: Path, extra: str, purpose: str, *, kind: str = "pict
         kind: what the figure is called.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
+        InputError: the suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     if path.suffix not in _SUFFIXES:
@@ -55,7 +55,7 @@ def write_figure(path: Path, save: Callable[[Path, str], None]) -> None:
         save: writes the figure to a path in a format (`png`, `svg` or `pdf`), which the path does not show.
 
     Raises:
-        DataError: The file cannot be written; what was there before is unchanged.
+        DataError: the file cannot be written; what was there before is unchanged.
     """
     with write_errors(path), atomic_path(path) as partial:
         save(partial, path.suffix.removeprefix("."))

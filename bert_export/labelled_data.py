@@ -99,8 +99,8 @@ def read_labelled(
     """Read the labelled file or the retrieval folder, if there is one.
 
     Raises:
-        DataError: It is missing or malformed, or a row does not fit the task.
-        ExportError: It is a folder, and the task does not retrieve.
+        DataError: it is missing or malformed, or a row does not fit the task.
+        ExportError: it is a folder, and the task does not retrieve.
     """
     if evaluate is None:
         return None

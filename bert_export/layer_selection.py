@@ -25,7 +25,7 @@ def with_layers(task: Task, layers: str | int | Sequence[int] | None, layer_comb
         layer_combination: one of `bert_runtime.tasks.feature_extraction.LAYER_COMBINATIONS`; `None` as above.
 
     Raises:
-        ExportError: The task has no layers to select, or a setting is out of range.
+        ExportError: the task has no layers to select, or a setting is out of range.
     """
     if layers is None and layer_combination is None:
         return task
@@ -48,7 +48,7 @@ def select_layers(layers: str | int | Sequence[int], num_layers: int) -> tuple[i
         num_layers: number of layers of the encoder.
 
     Raises:
-        ExportError: An index is out of range, or the text is malformed.
+        ExportError: an index is out of range, or the text is malformed.
     """
     if isinstance(layers, str):
         return tuple(index for part in layers.split(",") for index in _parse(part, layers, num_layers))

@@ -75,7 +75,7 @@ def producer(value: ir.Value | None, op_type: str) -> ir.Node:
     """Return the node that computes `value`.
 
     Raises:
-        NoMatch: There is none, or it is not an `op_type`.
+        NoMatch: there is none, or it is not an `op_type`.
     """
     node = value.producer() if value is not None else None
     if node is None or node.op_type != op_type:
@@ -88,7 +88,7 @@ def sole_consumer(value: ir.Value, op_type: str) -> ir.Node:
     """Return the only node that reads `value`.
 
     Raises:
-        NoMatch: There is none, there are several, it is not an `op_type`, or `value` is also a graph output.
+        NoMatch: there is none, there are several, it is not an `op_type`, or `value` is also a graph output.
     """
     consumers = value.consumers()
     if len(consumers) != 1 or consumers[0].op_type != op_type or value.is_graph_output():
@@ -233,7 +233,7 @@ def check_counts(found: Mapping[str, int], expected: Mapping[str, int], reasons:
     """Return the expected and found number of each fusion.
 
     Raises:
-        FusionError: Two numbers differ; the message gives them and `reasons`.
+        FusionError: two numbers differ; the message gives them and `reasons`.
     """
     counts = {name: {"expected": number, "found": found.get(name, 0)} for name, number in expected.items()}
     differing = [

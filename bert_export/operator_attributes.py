@@ -15,7 +15,7 @@ def check_heads_and_scale(attention: ir.Node) -> None:
     """Check that Attention has heads of a fixed width, as many of keys as of queries, and nothing more but a scale.
 
     Raises:
-        NoMatch: It does not.
+        NoMatch: it does not.
     """
     attributes = attention.attributes
     unknown = {key: item.value for key, item in attributes.items() if key not in _HEADS_AND_SCALE and item.value}
@@ -31,7 +31,7 @@ def attention_scale(attention: ir.Node) -> float:
     """Return the factor of an Attention's scores, 1 / √(channels of a head) by default.
 
     Raises:
-        NoMatch: There is no scale, and the width of the queries is not fixed.
+        NoMatch: there is no scale, and the width of the queries is not fixed.
     """
     if "scale" in attention.attributes:
         return attention.attributes["scale"].as_float()
@@ -42,7 +42,7 @@ def query_width(attention: ir.Node) -> int:
     """Return the channels of the queries [B, S, H] of an Attention, H.
 
     Raises:
-        NoMatch: Their number is not fixed.
+        NoMatch: their number is not fixed.
     """
     query = attention.inputs[0]
     width = query.shape[-1] if query is not None and query.shape is not None else None

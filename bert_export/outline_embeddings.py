@@ -49,7 +49,7 @@ def outline_embeddings(graph: ir.Model) -> str:
     """Outline the embeddings of a graph in place, and return the function's name.
 
     Raises:
-        NoMatch: They are not the LayerNormalization of a sum of rows of tables.
+        NoMatch: they are not the LayerNormalization of a sum of rows of tables.
     """
     norms = [node for node in operators(graph, "LayerNormalization") if scope(node) == f"{_SCOPE}.norm"]
     if len(norms) != 1:

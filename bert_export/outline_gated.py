@@ -12,7 +12,7 @@ def activated_gate(activated: ir.Value | None) -> tuple[ir.Value | None, str]:
     """Return what `activated` is the GELU or SiLU of, and the activation's name.
 
     Raises:
-        NoMatch: It is of neither, or something else reads the gate or its activation.
+        NoMatch: it is of neither, or something else reads the gate or its activation.
     """
     is_gelu = activated is not None and (found := activated.producer()) is not None and found.op_type == "Gelu"
     node = producer(activated, "Gelu" if is_gelu else "Mul")

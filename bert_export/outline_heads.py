@@ -21,7 +21,7 @@ def outline_mean_pool(division: ir.Node) -> str:
     """Outline the mean over each sequence's tokens, with its normalization if it is read for that alone.
 
     Raises:
-        NoMatch: The node does not divide the sum of weighted tokens by the sum of the weights.
+        NoMatch: the node does not divide the sum of weighted tokens by the sum of the weights.
     """
     weighted = producer(_summed_tokens(division.inputs[0]), "Mul")
     x, weights = weighted.inputs
@@ -80,7 +80,7 @@ def outline_first_token_attention(attention: ir.Node) -> str:
     """Outline attention whose only query is the first token, see `bert_export.fusion.first_token_only`.
 
     Raises:
-        NoMatch: There are several queries, keys and values are not of one projection, or something but a mask of keys
+        NoMatch: there are several queries, keys and values are not of one projection, or something but a mask of keys
             is added to the scores.
     """
     query, key, value, mask = [*attention.inputs, None][:4]

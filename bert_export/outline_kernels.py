@@ -62,7 +62,7 @@ def lower_for_cpu(graph: ir.Model, fusions: FusionCounts) -> LoweredGraph:
         A copy of the graph, which shares its weights, and the counts.
 
     Raises:
-        FusionError: The number of branches is not what `fusions` demands, or local attention stays as attention with a
+        FusionError: the number of branches is not what `fusions` demands, or local attention stays as attention with a
             mask of queries × keys.
     """
     branched, branches = add_padding_branch(graph, fusions)
@@ -82,7 +82,7 @@ def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         A copy of the graph, which shares its weights, and the number of calls of each function.
 
     Raises:
-        FusionError: Local attention stays as attention with a mask of queries × keys.
+        FusionError: local attention stays as attention with a mask of queries × keys.
     """
     outlined = graph.clone()
     counts: Counter[str] = Counter()

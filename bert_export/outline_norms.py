@@ -30,7 +30,7 @@ def outline_norm(norm: ir.Node) -> str:
         The function's name.
 
     Raises:
-        NoMatch: The node is not the LayerNormalization of a residual sum.
+        NoMatch: the node is not the LayerNormalization of a residual sum.
     """
     try:
         return _outline_add_norm_quantize(norm)

@@ -27,7 +27,7 @@ def relative_call(attention: ir.Node) -> RelativeCall:
     """Return the call that can replace an Attention node.
 
     Raises:
-        NoMatch: Its mask is made neither from a position bias nor from position scores.
+        NoMatch: its mask is made neither from a position bias nor from position scores.
     """
     mask = attention.inputs[3] if len(attention.inputs) > 3 else None
     try:

@@ -28,7 +28,7 @@ def rotary_call(graph: ir.Model, attention: ir.Node) -> RotaryCall:
     """Return the inputs of a call; attention with a single query gets a mask for that query instead.
 
     Raises:
-        NoMatch: Queries and keys are not rotated, or there is a single query.
+        NoMatch: queries and keys are not rotated, or there is a single query.
     """
     rotary = producer(attention.inputs[0], "RotaryEmbedding")
     if [*producer(attention.inputs[1], "RotaryEmbedding").inputs[1:]] != [*rotary.inputs[1:]]:
@@ -48,7 +48,7 @@ def check_local_attention(graph: ir.Model) -> None:
     """Check that no local attention has a mask of queries × keys.
 
     Raises:
-        FusionError: There is one.
+        FusionError: there is one.
     """
     dense = [scope(node) for node in find_local_attention(graph)]
     if dense:

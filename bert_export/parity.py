@@ -125,7 +125,7 @@ def check_parity(torch_model: TaskModel, run: Callable[[Batch], FloatArray], max
         The maximum absolute error, `max_abs_error`, and the `tolerance` of the largest output, see `output_tolerances`.
 
     Raises:
-        ParityError: An error exceeds the tolerance or is NaN; names every kind of mask where one does.
+        ParityError: an error exceeds the tolerance or is NaN; names every kind of mask where one does.
     """
     task, failed = torch_model.task, []
     for seed in range(1 if torch_model.config.token_pruning is None else _PRUNED_SEEDS):

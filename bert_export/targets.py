@@ -58,7 +58,7 @@ def plan_variants(targets: Sequence[str], precisions: Sequence[str] | None) -> V
         precisions: some of `PRECISIONS`; `None` stands for FP32 and INT8 on the CPU, and FP16 on a GPU.
 
     Raises:
-        ExportError: A name is unknown, or none of the targets runs a precision.
+        ExportError: a name is unknown, or none of the targets runs a precision.
     """
     for kind, given, known in (
         ("targets", targets, tuple(PRECISIONS_BY_TARGET)),
@@ -110,7 +110,7 @@ def plan_paddings(paddings: Sequence[str] | None, plan: VariantPlan) -> tuple[st
     """Return the padding modes to make of each CUDA graph: `masked` and those asked for, by default all.
 
     Raises:
-        ExportError: A padding mode is unknown, or the plan has no CUDA graphs.
+        ExportError: a padding mode is unknown, or the plan has no CUDA graphs.
     """
     if unknown := sorted(set(paddings or ()) - set(PADDING_MODES)):
         raise ExportError(f"expected padding modes among {', '.join(PADDING_MODES)}, found {', '.join(unknown)}")

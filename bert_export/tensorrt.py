@@ -60,9 +60,9 @@ def build_tensorrt(
         allow_fp32_fallback: whether a model whose values overflow FP16 gets FP32 where only `fp16` was asked for.
 
     Raises:
-        ExportError: Values overflow FP16 and there is no fallback.
-        FusionError: Attention was decomposed in a different number of layers than the model has.
-        ParityError: The graph does not compute what the PyTorch model computes.
+        ExportError: values overflow FP16 and there is no fallback.
+        FusionError: attention was decomposed in a different number of layers than the model has.
+        ParityError: the graph does not compute what the PyTorch model computes.
     """
     if not precisions:
         return []
@@ -109,7 +109,7 @@ def decompose_attention(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Replace the Attention operators of a graph that `fuse` returned by standard ones, in place and in FP32.
 
     Raises:
-        FusionError: Attention was decomposed in a different number of layers than `config` has.
+        FusionError: attention was decomposed in a different number of layers than `config` has.
     """
     expand_vocabulary_pooling(graph)
     found, reasons = 0, []

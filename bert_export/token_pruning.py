@@ -64,8 +64,8 @@ def check_pruning(config: EncoderConfig, task: Task, schedule: str | None, *, at
         The configuration, with one of the schedules if one is to be chosen: what else must be possible with it.
 
     Raises:
-        ConfigError: The task reads all tokens, or the encoder cannot prune.
-        ExportError: The schedule is to be chosen for a model of one layer, or attention probabilities were asked for.
+        ConfigError: the task reads all tokens, or the encoder cannot prune.
+        ExportError: the schedule is to be chosen for a model of one layer, or attention probabilities were asked for.
     """
     if schedule == AUTO:
         if config.num_layers < 2:
@@ -131,7 +131,7 @@ def measure_pruning(
         labelled: the labelled data whose inputs the probe's texts are, if there are any.
 
     Raises:
-        ExportError: The difference is not defined, see `check_drift`.
+        ExportError: the difference is not defined, see `check_drift`.
     """
     compared = _compare(context.torch_model.runtime_task(), pruned, whole, labelled)
     check_drift(compared.drift)

@@ -112,7 +112,7 @@ def check_finite(outputs: Sequence[Outputs], precision: str) -> None:
     """Check a graph's outputs on the probe's texts.
 
     Raises:
-        ExportError: A number among them is not finite.
+        ExportError: a number among them is not finite.
     """
     if not all(np.isfinite(output.flat).all() for output in outputs):
         raise ExportError(f"the {precision} graph's outputs are not all finite; export with --precision fp32")
@@ -171,7 +171,7 @@ def finish_variant(
         fields: the other fields of `Variant`: `precision`, `target`, `opset`, `parity`, `drift` and so on.
 
     Raises:
-        ExportError: The drift is not defined.
+        ExportError: the drift is not defined.
     """
     check_drift(fields.get("drift", {}))
     self_test = self_test_of(runtime_model, context.probe, tolerance)

@@ -81,8 +81,8 @@ def build_cascade(
         progress: called with a line at the start of each stage.
 
     Raises:
-        BundleError: A bundle cannot be read, or the two do not classify into the same labels.
-        DataError: A row does not fit, or there are too few.
+        BundleError: a bundle cannot be read, or the two do not classify into the same labels.
+        DataError: a row does not fit, or there are too few.
         ExportError: `output` exists already, is or holds one of the bundles, or is in one; or the large model's metric
             is not above 0.
     """

@@ -32,7 +32,7 @@ def split_folds(records: Sequence[Record], seed: int) -> NDArray[np.int64]:
     """Return the fold of each row, int64 [rows], in random order; equal texts are in the same one.
 
     Raises:
-        DataError: There are too few different texts.
+        DataError: there are too few different texts.
     """
     texts = [repr([record.fields.get(name) for name in ("text", "text_pair")]) for record in records]
     if (different := len(set(texts))) < _MIN_ROWS:

@@ -21,7 +21,7 @@ def json_line(answer: Answer) -> str:
     """Return an answer as one line of JSON.
 
     Raises:
-        DataError: A number is not finite, which JSON cannot say.
+        DataError: a number is not finite, which JSON cannot say.
     """
     try:
         return encodable(json.dumps(answer.to_dict(), ensure_ascii=False, allow_nan=False))

@@ -127,8 +127,8 @@ def read_search_data(
         seed: seed of the split.
 
     Raises:
-        DataError: A file cannot be read, or a row does not fit the task or the model's labels.
-        CompressionError: There are too few rows to judge by, or all training rows are left out.
+        DataError: a file cannot be read, or a row does not fit the task or the model's labels.
+        CompressionError: there are too few rows to judge by, or all training rows are left out.
     """
     train_records, dev_records = read_records(train, columns), read_records(dev, columns)
     input_columns = {field: name for field, name in (columns or {}).items() if field in INPUT_FIELDS}
@@ -192,7 +192,7 @@ def _split_dev(
     """Return the rows of dev that the search sees, and those that are set aside.
 
     Raises:
-        CompressionError: There are too few to judge by.
+        CompressionError: there are too few to judge by.
     """
     needed = _MIN_ROWS / min(fraction, 1 - fraction)
     if len(records) < needed:

@@ -96,7 +96,7 @@ class CompressionSettings:
         seconds, where 0.1 of dropout and trained embeddings took it to 0.927 in 182.
 
         Raises:
-            TrainingError: A value is out of range.
+            TrainingError: a value is out of range.
         """
         return TrainSettings(
             epochs=epochs, lr=self.lr, batch_size=self.batch_size, seed=self.seed, max_tokens=self.max_tokens,
@@ -110,7 +110,7 @@ class CompressionSettings:
             labelled: whether all rows have labels.
 
         Raises:
-            TrainingError: A weight is negative.
+            TrainingError: a weight is negative.
         """
         return DistillationSettings(hard_weight=1.0 if labelled else 0.0, hidden_weight=self.hidden_weight)
 

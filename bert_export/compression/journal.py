@@ -24,7 +24,7 @@ class Journal:
         clock: the time in seconds.
 
     Raises:
-        CompressionError: The file is a journal of another request, or none.
+        CompressionError: the file is a journal of another request, or none.
     """
 
     def __init__(self, path: Path, request: Mapping[str, Any], clock: Callable[[], float] = time.monotonic) -> None:

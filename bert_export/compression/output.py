@@ -67,7 +67,7 @@ def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any], source: 
         command: the command that exports the bundle.
 
     Raises:
-        ExportError: The copy fails its verification.
+        ExportError: the copy fails its verification.
     """
     manifest = Manifest.read(bundle)
     manifest = replace(manifest, extra={**manifest.extra, COMPRESSION_KEY: dict(record)})

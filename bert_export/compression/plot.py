@@ -15,7 +15,7 @@ def check_plot(path: Path) -> None:
     """Check that a picture can be written to `path`.
 
     Raises:
-        InputError: The suffix is not png, svg or pdf, or there cannot be such a file.
+        InputError: the suffix is not png, svg or pdf, or there cannot be such a file.
         MissingExtraError: matplotlib is not installed.
     """
     check_figure_path(path, "plot", "drawing candidates")
@@ -29,7 +29,7 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         path: the file; its suffix (png, svg, pdf) decides the format.
 
     Raises:
-        DataError: The file cannot be written; what was there before is unchanged.
+        DataError: the file cannot be written; what was there before is unchanged.
     """
     from matplotlib.figure import Figure
 

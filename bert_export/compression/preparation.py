@@ -110,7 +110,7 @@ def fit_length(
     """Lower the maximum length to what 99 % of the search's rows need, rounded up to a multiple of 8, and say so.
 
     Raises:
-        CompressionError: The task splits long texts into windows instead of truncating them.
+        CompressionError: the task splits long texts into windows instead of truncating them.
     """
     if not request.settings.fit_length:
         return request

@@ -81,10 +81,10 @@ def compress(
         bundle, the best bundle is in the search's folder.
 
     Raises:
-        CompressionError: The model or the files do not allow a search, another process is searching in the folder, or
+        CompressionError: the model or the files do not allow a search, another process is searching in the folder, or
             no candidate is fast enough or could be trained.
         OutputExistsError: `output` exists.
-        BertError: A file or the checkpoint cannot be read.
+        BertError: a file or the checkpoint cannot be read.
     """
     request = SearchRequest(
         goal=goal, settings=settings or CompressionSettings(), checkpoint=checkpoint, output=Path(output),

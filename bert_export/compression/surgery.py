@@ -119,7 +119,7 @@ def cut_checkpoint_vocabulary(checkpoint: Path, output: Path, records: Sequence[
     """Write a checkpoint with the pieces of the vocabulary that some rows use; return how many it had and has.
 
     Raises:
-        CompressionError: The vocabulary cannot be cut.
+        CompressionError: the vocabulary cannot be cut.
     """
     source = open_checkpoint(checkpoint)
     task = source.task()

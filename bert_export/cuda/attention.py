@@ -37,7 +37,7 @@ def replace_attention(node: ir.Node) -> str:
     """Replace a standard Attention on [B, S, H], and return the fusion that fired.
 
     Raises:
-        NoMatch: The attention is causal or capped, its mask is none that `additive_mask` takes, or its operands are not
+        NoMatch: the attention is causal or capped, its mask is none that `additive_mask` takes, or its operands are not
             projections that `merge_qkv` merged.
     """
     attributes = node.attributes
@@ -111,7 +111,7 @@ def additive_mask(node: ir.Node, mask: ir.Value) -> ir.Value:
         mask: a boolean mask [B, 1, Q, S], or one with a position bias [B, A, Q, S].
 
     Raises:
-        NoMatch: The mask is neither.
+        NoMatch: the mask is neither.
     """
     if mask.dtype == ir.DataType.FLOAT:
         return _with_masked_score(mask)

@@ -72,8 +72,8 @@ def build_cuda(
         The variants, `masked` ones first.
 
     Raises:
-        FusionError: A rewrite replaced a different number of operators than the model's configuration demands.
-        ParityError: The graph's outputs on the CPU are too far from PyTorch's.
+        FusionError: a rewrite replaced a different number of operators than the model's configuration demands.
+        ParityError: the graph's outputs on the CPU are too far from PyTorch's.
     """
     if not precisions:
         return []

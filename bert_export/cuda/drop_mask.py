@@ -21,7 +21,7 @@ def drop_attention_mask(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Remove the mask from every attention of a graph of `fuse_for_cuda`, in FP32 or FP16, in place.
 
     Raises:
-        FusionError: An attention reads more than its operands and a mask, such as a past.
+        FusionError: an attention reads more than its operands and a mask, such as a past.
     """
     found, reasons = 0, []
     for node in operators(graph, "Attention"):

@@ -55,7 +55,7 @@ def fuse_for_cuda(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Rewrite a graph that `fuse` returned, in place and still in FP32, and return the counts.
 
     Raises:
-        FusionError: An operator was replaced a different number of times than the configuration demands.
+        FusionError: an operator was replaced a different number of times than the configuration demands.
     """
     expand_vocabulary_pooling(graph)
     layers = config.num_layers

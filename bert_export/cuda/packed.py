@@ -45,7 +45,7 @@ def pack(graph: ir.Model, config: EncoderConfig) -> FusionCounts:
     """Pack a graph of `fuse_for_cuda`, in FP32 or FP16, in place and return the counts.
 
     Raises:
-        FusionError: The attention of a layer could not be packed.
+        FusionError: the attention of a layer could not be packed.
     """
     expected = {"packed_attention": config.num_layers}
     try:

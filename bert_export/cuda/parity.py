@@ -40,7 +40,7 @@ def check_cuda_parity(
         The maximum absolute error, `max_abs_error`, and the `tolerance` of the largest output.
 
     Raises:
-        ParityError: The error exceeds the tolerance; names every kind of mask where it does.
+        ParityError: the error exceeds the tolerance; names every kind of mask where it does.
     """
     task = torch_model.task
     batches = {

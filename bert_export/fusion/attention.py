@@ -21,7 +21,7 @@ def fuse_attention(node: ir.Node) -> None:
     Queries and keys may be rotated by their position.
 
     Raises:
-        NoMatch: The operators around it are not those that torch captures.
+        NoMatch: the operators around it are not those that torch captures.
     """
     rotated = [match_rotary(value) for value in node.inputs[:2]]
     operands = [found.heads if found else value for found, value in zip([*rotated, None], node.inputs[:3], strict=True)]

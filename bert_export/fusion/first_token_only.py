@@ -30,7 +30,7 @@ def fuse_first_token_only(graph: ir.Model) -> None:
     """Move the selection of position 0 up to the last layer's input, in place.
 
     Raises:
-        NoMatch: The head does not gather position 0, or the selection cannot move past the last attention.
+        NoMatch: the head does not gather position 0, or the selection cannot move past the last attention.
     """
     nodes = _nodes_to_narrow(graph, _first_token_gather(graph))
     if not any(node.op_type == "Attention" for node in nodes):

@@ -22,7 +22,7 @@ def merge_qkv(attention: ir.Node) -> str:
         The fusion that fired: `qkv_projection` or `kv_projection`.
 
     Raises:
-        NoMatch: An operand is not a projection, or key and value do not share an input.
+        NoMatch: an operand is not a projection, or key and value do not share an input.
     """
     query, key, value = (as_linear(rotary_source(operand)) for operand in attention.inputs[:3])
     if key.input is not value.input:

@@ -33,7 +33,7 @@ def fuse_mlm_gather_masks(graph: ir.Model, mask_token_id: int) -> None:
     """Gather the hidden states of mask tokens before the head, in place: the output becomes [masks, vocabulary].
 
     Raises:
-        NoMatch: The head has other operators or inputs than expected, or does not score with the token embedding.
+        NoMatch: the head has other operators or inputs than expected, or does not score with the token embedding.
     """
     (output,) = graph.graph.outputs
     head = [node for node in graph.graph if scope(node).startswith("head")]
@@ -93,7 +93,7 @@ def token_embedding(graph: ir.Model, linear: Linear) -> ir.Value:
     """Return the token embedding [V, H] that a projection to the vocabulary multiplies by.
 
     Raises:
-        NoMatch: It multiplies by another matrix.
+        NoMatch: it multiplies by another matrix.
     """
     embedding = next(
         (

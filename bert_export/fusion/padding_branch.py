@@ -33,7 +33,7 @@ def add_padding_branch(graph: ir.Model, fusions: FusionCounts) -> tuple[ir.Model
         A copy of the graph, which shares its weights, and `fusions` with the number of branches.
 
     Raises:
-        FusionError: The number of branches is not what `fusions` demands.
+        FusionError: the number of branches is not what `fusions` demands.
     """
     branched = graph.clone()
     if "position_scores" in fusions:

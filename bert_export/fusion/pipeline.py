@@ -79,7 +79,7 @@ def fuse(graph: ir.Model, config: EncoderConfig, task: Task) -> FusionCounts:
         The expected and found number of each fusion.
 
     Raises:
-        FusionError: A fusion fired a different number of times than `expected_fusions` demands; gives the reasons.
+        FusionError: a fusion fired a different number of times than `expected_fusions` demands; gives the reasons.
     """
     expected = expected_fusions(config, task)
     found: Counter[str] = Counter()

@@ -45,7 +45,7 @@ def fold_position_bias(graph: ir.Model) -> None:
     """Replace the lookups of buckets and of their biases by a slice of one constant, in place.
 
     Raises:
-        NoMatch: The operators are not those that torch captures.
+        NoMatch: the operators are not those that torch captures.
     """
     lookups = [node for node in operators(graph, "Gather") if scope(node) == f"{_SCOPE}.table"]
     if len(lookups) != 1:
@@ -66,7 +66,7 @@ def position_bias(mask: ir.Value | None) -> PositionBias:
     """Return what an additive mask of attention was made from.
 
     Raises:
-        NoMatch: It is no mask that `fold_position_bias` has seen.
+        NoMatch: it is no mask that `fold_position_bias` has seen.
     """
     where = producer(mask, "Where")
     condition, expanded, masked_score = where.inputs
@@ -84,7 +84,7 @@ def narrow_to_first_query(attention: ir.Node) -> None:
     """Compute the additive mask of attention with a single query, the first, for that query alone, in place.
 
     Raises:
-        NoMatch: Its mask is not a slice of a mask for all queries.
+        NoMatch: its mask is not a slice of a mask for all queries.
     """
     selection = producer(attention.inputs[3], "Slice")
     bias = position_bias(selection.inputs[0])

@@ -20,7 +20,7 @@ def fuse_position_scores(attention: ir.Node) -> None:
     """Let the additive mask of an Attention on [B, S, H] come from a call of `POSITION_SCORES`.
 
     Raises:
-        NoMatch: Its mask is not computed by the operators that torch captures for a `PositionScores` module whose
+        NoMatch: its mask is not computed by the operators that torch captures for a `PositionScores` module whose
             projections are constants.
     """
     where = producer(attention.inputs[3] if len(attention.inputs) > 3 else None, "Where")
@@ -55,7 +55,7 @@ def position_scores(mask: ir.Value | None) -> ir.Node:
     """Return the call of `POSITION_SCORES` that computes an additive mask of attention.
 
     Raises:
-        NoMatch: There is none.
+        NoMatch: there is none.
     """
     node = producer(mask, POSITION_SCORES.name)
     for value in node.inputs[3:]:

@@ -56,7 +56,7 @@ def prune_tokens(graph: ir.Model, pruning: TokenPruning, fusions: FusionCounts) 
     """Prune tokens in a graph that `fuse` returned, in place, and return the counts with those of the steps.
 
     Raises:
-        FusionError: A layer of the schedule is not one that can be pruned; gives the reason.
+        FusionError: a layer of the schedule is not one that can be pruned; gives the reason.
     """
     layers = operators(graph, "Attention")
     attention_mask = graph_input(graph.graph, "attention_mask")

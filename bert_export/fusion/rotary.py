@@ -31,7 +31,7 @@ def match_rotary(value: ir.Value | None) -> RotatedHeads | None:
     """Return what `value` [B, A, S, D] was rotated from; `None` if it is not rotated.
 
     Raises:
-        NoMatch: It is concatenated from something else.
+        NoMatch: it is concatenated from something else.
     """
     concat = value.producer() if value is not None else None
     if concat is None or concat.op_type != "Concat":

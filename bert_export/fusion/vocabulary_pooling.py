@@ -33,7 +33,7 @@ def fuse_vocabulary_pooling(graph: ir.Model, task: SparseEmbedding) -> None:
     """Replace the vocabulary's scores and their pooling by one call, in place.
 
     Raises:
-        NoMatch: The head is not what `bert_models.heads.SparseEmbeddingHead` captures to.
+        NoMatch: the head is not what `bert_models.heads.SparseEmbeddingHead` captures to.
     """
     head = [node for node in graph.graph if scope(node).startswith("head")]
     reductions = [node for node in head if node.op_type == _REDUCTIONS[task.pooling]]

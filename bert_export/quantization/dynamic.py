@@ -33,7 +33,7 @@ def quantize_dynamic(graph: ir.Model, expected: int) -> FusionCounts:
         The expected and found number of projections.
 
     Raises:
-        FusionError: The two differ.
+        FusionError: the two differ.
     """
     quantized: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}
     found = encoder_linears(graph)

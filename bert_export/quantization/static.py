@@ -58,7 +58,7 @@ def quantize(
         The expected and found number of projections, and the recipe as the manifest states it.
 
     Raises:
-        FusionError: The numbers differ.
+        FusionError: the numbers differ.
     """
     found = encoder_linears(graph, keep_fp32)
     projections = shared_weights(found, activations)

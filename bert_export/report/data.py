@@ -138,9 +138,9 @@ def measure_report(
         progress: called with a line at the start of each stage, and within long ones.
 
     Raises:
-        BundleError: Not a bundle, or a damaged one.
-        DataError: The labelled file cannot be read, or is of another task.
-        InputError: An option is unknown or out of range.
+        BundleError: not a bundle, or a damaged one.
+        DataError: the labelled file cannot be read, or is of another task.
+        InputError: an option is unknown or out of range.
         MissingExtraError: onnxruntime is not installed.
     """
     path = Path(bundle)

@@ -117,7 +117,7 @@ def evaluate_variants(
         progress: called with a line at the start of each stage, and within long ones.
 
     Raises:
-        DataError: The file does not fit the task, or leaves a metric undefined.
+        DataError: the file does not fit the task, or leaves a metric undefined.
     """
     reference, first = next(iter(models.items()))
     records = read_records(file, columns)

@@ -17,8 +17,8 @@ def check_output(path: Path, *, force: bool) -> None:
         force: whether it may exist.
 
     Raises:
-        OutputExistsError: It exists.
-        DataError: It is a folder, or in none.
+        OutputExistsError: it exists.
+        DataError: it is a folder, or in none.
     """
     check_writable(path)
     if path.is_file() and not force:
@@ -29,7 +29,7 @@ def write_page(path: Path, html: str) -> None:
     """Write a page. A file that is there is replaced once the new one is complete; a device is written to directly.
 
     Raises:
-        DataError: It cannot be written.
+        DataError: it cannot be written.
     """
     with write_errors(path), path.open("w", encoding="utf-8") if is_device(path) else atomic_write(path) as stream:
         stream.write(html)

@@ -21,7 +21,7 @@ def with_token_pruning(source: Checkpoint, schedule: str | None) -> Checkpoint:
         schedule: such as `2:0.5,4:0.25`, see `TokenPruning`; `NO_PRUNING`; or `None` for the checkpoint's own.
 
     Raises:
-        ConfigError: The schedule is malformed, or does not fit the encoder.
+        ConfigError: the schedule is malformed, or does not fit the encoder.
     """
     if schedule is None:
         return source
@@ -39,7 +39,7 @@ def set_token_pruning(model: TaskModel, pruning: TokenPruning | None) -> TaskMod
     """Let a model prune tokens, or keep all, in place, and return it.
 
     Raises:
-        ConfigError: The schedule does not fit the encoder, or the task reads every token.
+        ConfigError: the schedule does not fit the encoder, or the task reads every token.
     """
     config = replace(model.config, token_pruning=pruning)
     check_prunable(config, model.task)

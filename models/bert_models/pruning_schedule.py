@@ -32,7 +32,7 @@ class TokenPruning:
     always with the first token. So the number depends on the sequence alone, and not on its batch.
 
     Raises:
-        ConfigError: The layers do not rise, or the shares do not fall.
+        ConfigError: the layers do not rise, or the shares do not fall.
     """
 
     steps: tuple[tuple[int, int], ...]
@@ -53,7 +53,7 @@ class TokenPruning:
         """Read a schedule such as `2:0.5,4:0.25`.
 
         Raises:
-            ConfigError: It is malformed.
+            ConfigError: it is malformed.
         """
         matches = [_STEP.fullmatch(part) for part in text.split(",")] if isinstance(text, str) else [None]
         if not all(matches):

@@ -40,7 +40,7 @@ def transformers_embeddings(checkpoint: Path, texts: list[str]) -> FloatArray:
     """Return transformers' mean-pooled and normalized embeddings, float32 [N, H].
 
     Raises:
-        ClickException: The checkpoint pools in another way.
+        ClickException: the checkpoint pools in another way.
     """
     from transformers import AutoModel, AutoTokenizer
 

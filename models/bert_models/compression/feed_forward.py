@@ -36,7 +36,7 @@ def keep_neurons(model: TaskModel, neurons: Sequence[Tensor]) -> TaskModel:
         neurons: for each block of parameters the indices of the neurons to keep, int64 [width].
 
     Raises:
-        CompressionError: There are not as many lists as blocks, or they have different lengths or none.
+        CompressionError: there are not as many lists as blocks, or they have different lengths or none.
     """
     num_blocks = len(model.encoder.layers)
     widths = {len(block) for block in neurons}

@@ -19,7 +19,7 @@ def keep_layers(model: TaskModel, layers: Sequence[int]) -> TaskModel:
         layers: indices of the layers to keep, in ascending order.
 
     Raises:
-        CompressionError: There are no such layers, or a pre-norm model loses its first one, whose attention has no
+        CompressionError: there are no such layers, or a pre-norm model loses its first one, whose attention has no
             LayerNorm of its own.
     """
     config = model.config

@@ -84,7 +84,7 @@ def cut_vocabulary(tokenizer: Tokenizer, used: set[int]) -> CutVocabulary:
         used: ids of the pieces to keep.
 
     Raises:
-        CompressionError: The tokenizer is of another kind, see `check_cuttable`.
+        CompressionError: the tokenizer is of another kind, see `check_cuttable`.
     """
     check_cuttable(tokenizer)
     values = json.loads(tokenizer.to_str())
@@ -171,7 +171,7 @@ def keep_embeddings(model: TaskModel, vocabulary: CutVocabulary) -> TaskModel:
     """Copy a model with the token embeddings of a cut vocabulary, in evaluation mode.
 
     Raises:
-        CompressionError: The task's head predicts tokens, which need their embeddings, or padding was dropped.
+        CompressionError: the task's head predicts tokens, which need their embeddings, or padding was dropped.
     """
     if isinstance(model.task, FillMask | SparseEmbedding):
         raise CompressionError(f"{model.task.name} predicts tokens of the whole vocabulary, which cannot be cut")

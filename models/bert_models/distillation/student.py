@@ -66,7 +66,7 @@ class Student:
         """Return the student with another schedule of token pruning than its own, see `with_token_pruning`.
 
         Raises:
-            ConfigError: The schedule does not fit the student, or the task reads every token.
+            ConfigError: the schedule does not fit the student, or the task reads every token.
         """
         source = with_token_pruning(self.source, schedule)
         check_prunable(source.config, task)

@@ -38,7 +38,7 @@ class BatchSettings:
     """Settings of the batches of a token cache.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     objective: str = "mlm"
@@ -112,7 +112,7 @@ class PretrainingBatches(Dataset[PretrainingBatch]):
             world_size: number of processes that share each batch.
 
         Raises:
-            TrainingError: The rank is out of range, the vocabulary does not match the cache, or there are too few
+            TrainingError: the rank is out of range, the vocabulary does not match the cache, or there are too few
                 sequences or too few tokens per sequence.
         """
         if not 0 <= rank < world_size:

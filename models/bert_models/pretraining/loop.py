@@ -42,7 +42,7 @@ def fit(
         loggers: Lightning's loggers.
 
     Raises:
-        TrainingError: The run was interrupted.
+        TrainingError: the run was interrupted.
     """
     process_group = module.process_group
     final_model = unsharded_model(module.model, process_group)

@@ -28,7 +28,7 @@ class MaskingSettings:
     token, `random_replace_prob` a random token, and the rest stay as they are.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     mlm_probability: float = 0.15

@@ -53,9 +53,9 @@ class ModelSource(ABC):
         """Load or build the model for the objective of `settings`.
 
         Raises:
-            TrainingError: The model cannot be trained with these settings.
-            CheckpointError: A checkpoint or tokenizer cannot be read.
-            ConfigError: The configuration of a checkpoint is not supported.
+            TrainingError: the model cannot be trained with these settings.
+            CheckpointError: a checkpoint or tokenizer cannot be read.
+            ConfigError: the configuration of a checkpoint is not supported.
         """
 
     @abstractmethod
@@ -68,7 +68,7 @@ class InitialModel(ModelSource):
     """New weights of a named size with a tokenizer, or a checkpoint to continue from.
 
     Raises:
-        TrainingError: Neither `base` nor all of `family`, `size` and `tokenizer` are given, or both are.
+        TrainingError: neither `base` nor all of `family`, `size` and `tokenizer` are given, or both are.
     """
 
     family: str | None = None
@@ -177,7 +177,7 @@ def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:
     """Check that a model can be trained with these settings.
 
     Raises:
-        TrainingError: The family has no head for the objective, or the model reads fewer tokens than `max_tokens`.
+        TrainingError: the family has no head for the objective, or the model reads fewer tokens than `max_tokens`.
     """
     family = FAMILIES[config.family]
     if missing := [name for name in _HEADS[settings.objective] if name not in family.head_weights]:

@@ -37,7 +37,7 @@ class EpochLoader:
         """Start with the first batch.
 
         Raises:
-            TrainingError: The epoch has too few batches for one optimizer step.
+            TrainingError: the epoch has too few batches for one optimizer step.
         """
         if len(batches) < gradient_accumulation_steps:
             raise TrainingError(

@@ -78,9 +78,9 @@ def pretrain(
         machine and versions.
 
     Raises:
-        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
-        CheckpointError: The base or the tokenizer cannot be used.
-        DataError: The corpus cannot be read or is too small.
+        TrainingError: the settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: the base or the tokenizer cannot be used.
+        DataError: the corpus cannot be read or is too small.
     """
     folder = Path(output)
     with start_run(folder, settings, placement, progress, resume=resume, force=force) as started:

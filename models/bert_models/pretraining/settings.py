@@ -16,7 +16,7 @@ class PretrainSettings(OptimizationSettings):
     """Settings of one pre-training run; masking follows BERT (arXiv:1810.04805), or ELECTRA for `rtd`.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     objective: str = "mlm"
@@ -54,7 +54,7 @@ class PretrainSettings(OptimizationSettings):
         """Return the settings of the batches.
 
         Raises:
-            TrainingError: A value is out of range.
+            TrainingError: a value is out of range.
         """
         # ELECTRA's generator gets the mask at every token that it predicts (arXiv:2003.10555, section 2).
         replacements = {"mask_replace_prob": 1.0, "random_replace_prob": 0.0} if self.objective == "rtd" else {}

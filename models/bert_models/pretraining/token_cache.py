@@ -47,7 +47,7 @@ class CacheLayout:
         """Read `cache.json` from the folder of the flat files.
 
         Raises:
-            DataError: The file is missing, damaged, or of another version.
+            DataError: the file is missing, damaged, or of another version.
         """
         advice = "delete the folder, and it is made again"
         try:
@@ -81,7 +81,7 @@ class TokenCache:
         """Map the files.
 
         Raises:
-            DataError: A file is missing, or its size differs from `cache.json`.
+            DataError: a file is missing, or its size differs from `cache.json`.
         """
         self.folder = Path(folder)
         self.layout = CacheLayout.read(self.folder)

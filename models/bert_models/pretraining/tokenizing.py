@@ -42,7 +42,7 @@ def tokenize_corpus(
         progress: called after every megabyte with the number of tokens so far.
 
     Raises:
-        DataError: The corpus cannot be read or has no token, or the cache is damaged.
+        DataError: the corpus cannot be read or has no token, or the cache is damaged.
     """
     key = cache_key(corpus, tokenizer)
     cache_folder = Path(folder) / key
@@ -124,7 +124,7 @@ class _Writer:
         """Write the ends of the last sentence and document, and `cache.json`.
 
         Raises:
-            DataError: No token was written.
+            DataError: no token was written.
         """
         if not self.num_tokens:
             raise DataError("expected a corpus with at least one word, found none")

@@ -65,7 +65,7 @@ class PretrainingVocabulary:
         """Read the roles from a tokenizer.
 
         Raises:
-            TrainingError: The tokenizer has no mask or padding token, or does not frame pairs as BERT does.
+            TrainingError: the tokenizer has no mask or padding token, or does not frame pairs as BERT does.
         """
         mask_id, pad_id = _find_id(tokenizer, "mask", MASK_TOKENS), _find_id(tokenizer, "padding", _PAD_TOKENS)
         added = tokenizer.get_added_tokens_decoder()

@@ -78,7 +78,7 @@ class TrainingModule(pl.LightningModule):
         It must be the loss over all processes, so that all of them fail or none.
 
         Raises:
-            UntrainableError: The loss is not finite; the message names the step and the learning rate.
+            UntrainableError: the loss is not finite; the message names the step and the learning rate.
         """
         value = loss.item()
         if not np.isfinite(value):

@@ -19,7 +19,7 @@ def check_loss_settings(task: Task, settings: TrainSettings) -> None:
     """Check that the task's loss has the class weights and label smoothing that `settings` ask for.
 
     Raises:
-        TrainingError: The loss is not a cross-entropy over classes of which one is right.
+        TrainingError: the loss is not a cross-entropy over classes of which one is right.
     """
     requested = {"label_smoothing": settings.label_smoothing, "class_weights": settings.class_weights}
     unsupported = [name for name, value in requested.items() if value]

@@ -45,8 +45,8 @@ class DataFiles:
         """Return the rows to train on and the dev rows, which are held out of the training file if there is no other.
 
         Raises:
-            TrainingError: There is a dev file, and a fraction to hold out.
-            DataError: A file or a row cannot be read, or no dev set can be held out.
+            TrainingError: there is a dev file, and a fraction to hold out.
+            DataError: a file or a row cannot be read, or no dev set can be held out.
         """
         if self.dev is not None and settings.dev_fraction is not None:
             raise TrainingError("expected a dev file or a dev_share (dev_fraction in Python), found both; drop one")

@@ -48,7 +48,7 @@ def split_rows(
         Indices of the training rows and of the dev rows, ascending.
 
     Raises:
-        DataError: Nothing can be held out.
+        DataError: nothing can be held out.
     """
     groups = _group_rows(records)
     labels = [_labels_of([records[index] for index in group], read_labels) for group in groups]

@@ -64,10 +64,10 @@ def fine_tune(
         machine and versions.
 
     Raises:
-        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
-        CheckpointError: The base cannot be used for the task.
-        ConfigError: Tokens are pruned that the task reads, or the schedule does not fit the model.
-        DataError: A file cannot be read, or a row cannot be used for the task.
+        TrainingError: the settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: the base cannot be used for the task.
+        ConfigError: tokens are pruned that the task reads, or the schedule does not fit the model.
+        DataError: a file cannot be read, or a row cannot be used for the task.
     """
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:

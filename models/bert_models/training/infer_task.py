@@ -62,9 +62,9 @@ def infer_task(
             labels of the task.
 
     Raises:
-        TrainingError: The task or a setting is unknown, or a checkpoint does not keep the setting.
-        CheckpointError: The checkpoint's family has no head for the task.
-        DataError: The dev file has labels that the training file lacks, and `unknown_labels` is `error`; the message
+        TrainingError: the task or a setting is unknown, or a checkpoint does not keep the setting.
+        CheckpointError: the checkpoint's family has no head for the task.
+        DataError: the dev file has labels that the training file lacks, and `unknown_labels` is `error`; the message
             names all of them.
     """
     if name not in TASKS:

@@ -50,7 +50,7 @@ def start_run(
         The process group, and the progress callback of this process: `progress` in rank zero, none elsewhere.
 
     Raises:
-        TrainingError: See `join_processes`, `check_output` and `check_precision`.
+        TrainingError: see `join_processes`, `check_output` and `check_precision`.
     """
     with join_processes(placement) as process_group:
         torch.set_num_threads(process_group.num_threads(available_cores()))
@@ -80,7 +80,7 @@ def prepare_run(
         resume: take the precision of the interrupted run in `output` instead.
 
     Raises:
-        TrainingError: There is no space, the folder cannot be written, or the run cannot be resumed.
+        TrainingError: there is no space, the folder cannot be written, or the run cannot be resumed.
     """
     check_disk_space(output, model)
     if resume:
@@ -100,7 +100,7 @@ def resumed_precision(state: Path, identity: Mapping[str, Any]) -> ChosenPrecisi
         identity: what must match: the identity of the run that is to go on.
 
     Raises:
-        TrainingError: The interrupted run has another identity, or its state cannot be read (where Lightning would
+        TrainingError: the interrupted run has another identity, or its state cannot be read (where Lightning would
             raise whatever unpickling raises).
     """
     path = state / LAST_NAME

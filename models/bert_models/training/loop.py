@@ -62,8 +62,8 @@ def fit(
         The best epoch's entry of `module.history`.
 
     Raises:
-        TrainingInterruptedError: The run was interrupted.
-        UntrainableError: The loss is not finite, or the dev metric is not defined in any epoch.
+        TrainingInterruptedError: the run was interrupted.
+        UntrainableError: the loss is not finite, or the dev metric is not defined in any epoch.
     """
     process_group = module.process_group
     final_model = unsharded_model(module.model, process_group)
@@ -125,7 +125,7 @@ def run_loop(
     `train` and `dev` are data loaders; by default the module provides them.
 
     Raises:
-        TrainingInterruptedError: The run was interrupted.
+        TrainingInterruptedError: the run was interrupted.
     """
     module.train()  # Lightning keeps the mode, and a loaded model is in evaluation mode, without dropout
     with _interruptible(state), redirect_stdout(sys.stderr):  # where Lightning's progress bar belongs

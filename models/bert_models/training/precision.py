@@ -120,7 +120,7 @@ def fastest_precision(
         loss: computes the loss of the batch, float32 [], with tensors on the model's device.
 
     Raises:
-        TrainingError: See `check_precision`.
+        TrainingError: see `check_precision`.
     """
     check_precision(requested)
     if requested != "auto":

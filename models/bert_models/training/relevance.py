@@ -52,7 +52,7 @@ def relevance_examples(records: Sequence[Record]) -> list[Example]:
     """Return the examples of a training file, whose rows are of one kind, see `bert_runtime.tasks.relevance_rows`.
 
     Raises:
-        DataError: A row is malformed or of another kind than the first, or nothing can be learned from the file.
+        DataError: a row is malformed or of another kind than the first, or nothing can be learned from the file.
     """
     rows = [read_relevance_row(record) for record in records]
     loss = _loss_name(records, rows)

@@ -51,7 +51,7 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
     """Return the examples of a training file.
 
     Raises:
-        DataError: The task cannot be trained on a row; the message names it.
+        DataError: the task cannot be trained on a row; the message names it.
     """
     if isinstance(task, SentenceEmbedding):
         return similarity_examples(task, records)
@@ -137,9 +137,9 @@ def run_training(
         progress: called with a line of text at every stage.
 
     Raises:
-        TrainingError: The settings, the output or the machine do not allow the run, or it was interrupted.
-        CheckpointError: A base cannot be used.
-        DataError: A file cannot be used.
+        TrainingError: the settings, the output or the machine do not allow the run, or it was interrupted.
+        CheckpointError: a base cannot be used.
+        DataError: a file cannot be used.
     """
     folder = Path(output)
     with start_run(folder, settings, placement, progress, resume=resume, force=force) as started:
@@ -218,7 +218,7 @@ def _scored_rows(
     """Return the dev rows that can be scored, and the report on those that cannot; report labels that one side lacks.
 
     Raises:
-        DataError: No row can be scored.
+        DataError: no row can be scored.
     """
     dev = check_dev_labels(task, rows.train, rows.dev, settings.unknown_labels, files.dev_name)
     if dev.warning:

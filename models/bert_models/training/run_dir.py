@@ -99,7 +99,7 @@ def check_disk_space(output: Path, model: nn.Module) -> None:
     as free.
 
     Raises:
-        TrainingError: There is less space.
+        TrainingError: there is less space.
     """
     needed = 5 * 4 * sum(parameter.numel() for parameter in model.parameters())
     existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.is_dir())
@@ -118,7 +118,7 @@ def prepare_run_dir(output: Path, *, resume: bool) -> None:
     A resumed run writes its logs anew, too, from the rows that its state holds.
 
     Raises:
-        TrainingError: The folder cannot be written.
+        TrainingError: the folder cannot be written.
     """
     state = output / STATE_DIR
     if not resume:

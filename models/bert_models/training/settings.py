@@ -33,7 +33,7 @@ class OptimizationSettings:
     """Settings of AdamW (arXiv:1711.05101) with linear warm-up and linear decay to zero, as BERT is fine-tuned.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     batch_size: int = 32
@@ -88,7 +88,7 @@ class TrainSettings(OptimizationSettings):
     """Settings of one fine-tuning run.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     epochs: int = 3

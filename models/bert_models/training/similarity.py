@@ -25,7 +25,7 @@ def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
     Scores are divided by the largest absolute score if that exceeds 1, so that they are at most 1.
 
     Raises:
-        DataError: Only some rows have a score, a score is not a number, or all scores are zero.
+        DataError: only some rows have a score, a score is not a number, or all scores are zero.
     """
     scored = [record for record in records if "score" in record.fields]
     if scored and len(scored) < len(records):

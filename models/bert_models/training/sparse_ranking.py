@@ -38,7 +38,7 @@ def ranking_examples(task: Task, records: Sequence[Record]) -> list[Example]:
     """Return for each row the query, the text that answers it, and a text that does not, if the row has a `negative`.
 
     Raises:
-        DataError: A row has no pair of texts.
+        DataError: a row has no pair of texts.
     """
     examples = []
     for record in records:

@@ -31,7 +31,7 @@ def check_dev_labels(task: Task, train: Sequence[Record], dev: Sequence[Record],
         dev_name: the dev file in messages.
 
     Raises:
-        DataError: A row's labels cannot be read.
+        DataError: a row's labels cannot be read.
     """
     read = task_label_reader(task)
     if read is None or policy == "error":

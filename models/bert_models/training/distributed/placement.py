@@ -31,7 +31,7 @@ class Placement:
     A run may be resumed with another placement, if the batch size over all processes stays the same.
 
     Raises:
-        TrainingError: A value is out of range; the message names all of them.
+        TrainingError: a value is out of range; the message names all of them.
     """
 
     devices: int | Literal["auto"] | None = None
@@ -60,7 +60,7 @@ class Placement:
         """Return the placement with numbers in place of `auto` and `None`, from this machine or from torchrun.
 
         Raises:
-            TrainingError: There are fewer GPUs than `devices`, torchrun has started other numbers, or several nodes
+            TrainingError: there are fewer GPUs than `devices`, torchrun has started other numbers, or several nodes
                 are given without the environment variables that connect them.
         """
         if distributed.is_available() and distributed.is_torchelastic_launched():

@@ -175,7 +175,7 @@ def join_processes(placement: Placement) -> Iterator[ProcessGroup]:
     processes that it has started.
 
     Raises:
-        TrainingError: See `Placement.resolve`; or another process has ended.
+        TrainingError: see `Placement.resolve`; or another process has ended.
     """
     resolved = placement.resolve()
     assert isinstance(resolved.devices, int)
