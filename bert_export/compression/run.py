@@ -112,30 +112,18 @@ def compress(
     with exclusive(folder, in_use):
         if force:
             remove_contents(folder)
-        return _continue(request, source, task, data, Journal(folder / JOURNAL_NAME, identity), progress)
+        journal = Journal(folder / JOURNAL_NAME, identity)
+        return _search_and_finish(request, source, _prepare(request, source, task, data, journal, progress))
 
 
-def _continue(
-    request: SearchRequest,
-    source: Checkpoint,
-    task: Task,
-    data: SearchData,
-    journal: Journal,
-    progress: Callable[[str], None],
-) -> CompressionResult:
+def _search_and_finish(request: SearchRequest, source: Checkpoint, evaluator: CandidateEvaluator) -> CompressionResult:
     """Search from where the journal ends, and write the bundle."""
-    goal = request.goal
-    progress(f"searching for a model {goal}; {len(data.search)} dev rows for the search, {len(data.gate)} for the gate")
-    if data.num_left_out:
-        progress(f"warning: {data.num_left_out} rows are left out, since the gate has their texts, too")
-    if journal.is_resumed:
-        progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
-    evaluator, stopped = _prepare(request, source, task, data, journal, progress), ""
+    stopped = ""
     try:
-        measured = _search(goal, evaluator)
+        measured = _search(request.goal, evaluator)
     except (KeyboardInterrupt, TrainingInterruptedError):
         stopped = "interrupted"
-        progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
+        evaluator.progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
         measured = evaluator.measure_best()
     except Exception as error:  # of the file system or of PyTorch, too: what is measured is not lost
         stopped = f"the search failed ({error})"
@@ -160,6 +148,12 @@ def _prepare(
     progress: Callable[[str], None],
 ) -> CandidateEvaluator:
     """Measure the uncompressed model: its bundle, the importance of its parts, and the latency of their shapes."""
+    rows = f"{len(data.search)} dev rows for the search, {len(data.gate)} for the gate"
+    progress(f"searching for a model {request.goal}; {rows}")
+    if data.num_left_out:
+        progress(f"warning: {data.num_left_out} rows are left out, since the gate has their texts, too")
+    if journal.is_resumed:
+        progress(f"going on with the search in {request.folder}, {journal.elapsed_s:.0f} s of which are over")
     start_s = journal.elapsed_s
     tokenizer = source.text_tokenizer(request.settings.max_tokens, task.windows)
     reference = open_reference(request, data, tokenizer, data.write(request.folder).given, progress)
