@@ -134,7 +134,8 @@ def read_search_data(
     input_columns = {field: name for field, name in (columns or {}).items() if field in INPUT_FIELDS}
     more = [] if unlabelled is None else read_records(unlabelled, input_columns)
     training_examples(task, tokenizer, train_records)
-    unlabelled_examples(task, tokenizer, [*train_records, *more])  # as they may be trained on, too
+    # Texts to embed are trained on without labels, and only that tokenizes them.
+    unlabelled_examples(task, tokenizer, [*train_records, *more] if isinstance(task, SentenceEmbedding) else more)
     if test is None:
         search_records, gate_records = _split_dev(task, dev_records, dev, fraction, seed)
     else:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bert_export.compression import Goal, compress
-from bert_export.compression.run import _search
+from bert_export.compression.run import _finish, _search
 from bert_models.errors import CompressionError
 from bert_runtime.bundle.folder_lock import exclusive
 
@@ -24,6 +24,14 @@ def test_a_speed_that_no_candidate_has_is_refused(goal: Goal, fastest: float, me
     evaluator: Any = SimpleNamespace(max_speedup=lambda: fastest, pool=lambda speedup: [])
     with pytest.raises(CompressionError, match=message):
         _search(goal, evaluator)
+
+
+def test_a_search_without_a_training_says_that_nothing_was_fast_enough() -> None:
+    request: Any = SimpleNamespace(goal=Goal(max_drop=1.0), folder=Path("small.search"))
+    evaluator: Any = SimpleNamespace(journal=SimpleNamespace(count=lambda prefix: 0), trials=[])
+    source: Any = None
+    with pytest.raises(CompressionError, match="no candidate is fast enough: those that were predicted to be were not"):
+        _finish(request, evaluator, [], source, "")
 
 
 def test_a_checkpoint_in_the_folder_that_force_empties_is_refused(
