@@ -22,11 +22,12 @@ from bert_export.attention_functions import (
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
 from bert_export.outline_heads import MIN_NORM, MIN_WEIGHT
+from bert_export.packed_functions import FIRST_ROWS, UNPACK_ROWS, on_packed_rows
 from bert_export.position_functions import POSITION_TABLES
-from bert_export.pruning_function import KEEP_TOKENS
+from bert_export.pruning_function import KEEP_TOKENS, PACKED_KEEP_TOKENS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
+__all__ = ["BF16_FUNCTIONS", "FUNCTIONS", "PACKED_FUNCTIONS"]
 
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
@@ -219,10 +220,22 @@ _BF16_FUNCTIONS = _parse(*map(_in_bf16, _FLOAT_SOURCES))
 FUNCTIONS = (
     _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_HEAD_SOURCES, *_QUANTIZED_SOURCES)
     | _BF16_FUNCTIONS
-    | {KEEP_TOKENS.name: KEEP_TOKENS}
+    | {function.name: function for function in (KEEP_TOKENS, FIRST_ROWS, UNPACK_ROWS)}
 )
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
 
 BF16_FUNCTIONS: Mapping[str, ir.Function | None] = {**_BF16_FUNCTIONS, "Bf16VocabularyMax": None}
 """Functions with kernels that multiply in bfloat16; the body of `Bf16VocabularyMax` depends on the call, see
 `bert_export.vocabulary_pooling`."""
+
+PACKED_FUNCTIONS: Mapping[str, ir.Function] = {PACKED_KEEP_TOKENS.name: PACKED_KEEP_TOKENS} | _parse(
+    *(
+        on_packed_rows(source)
+        for floats in _FLOAT_SOURCES
+        for source in (floats, _in_bf16(floats))
+        if "Attention <" in source
+    ),
+    *(on_packed_rows(source) for source in _QUANTIZED_SOURCES if "Attention <num_heads" in source),
+    *map(on_packed_rows, _HEAD_SOURCES),
+)
+"""The functions that mix the tokens of a sequence, by name, as they are in graphs of packed rows: the same kernels."""

@@ -33,6 +33,7 @@ from bert_export.outline_heads import outline_first_token_attention, outline_mea
 from bert_export.outline_norms import outline_norm
 from bert_export.outline_relative import relative_call
 from bert_export.outline_rotary import check_local_attention, rotary_call
+from bert_export.pack_rows import has_packed_rows, pack_rows
 from bert_export.position_functions import POSITION_SCORES
 from bert_export.pruning_function import KEEP_TOKENS
 from bert_export.vocabulary_pooling import POOLING_FUNCTIONS
@@ -46,13 +47,13 @@ class LoweredGraph(NamedTuple):
 
     graph: ir.Model
     fusions: FusionCounts
-    """The fusions of the graph that it was made from, with the number of branches for batches without padding."""
+    """The fusions of the graph that it was made from, the branches for batches without padding, and packed rows."""
     calls: Mapping[str, int]
     """The number of calls of each function that has native kernels."""
 
 
 def lower_for_cpu(graph: ir.Model, fusions: FusionCounts) -> LoweredGraph:
-    """Add the branches for batches without padding, then outline the functions that have native kernels.
+    """Add the branches for batches without padding, outline the functions that have native kernels, and pack rows.
 
     Args:
         graph: a fused graph, in FP32 or INT8; it is not changed.
@@ -67,7 +68,9 @@ def lower_for_cpu(graph: ir.Model, fusions: FusionCounts) -> LoweredGraph:
     """
     branched, branches = add_padding_branch(graph, fusions)
     outlined, calls = outline_kernels(branched)
-    return LoweredGraph(outlined, branches, calls)
+    packed, added = pack_rows(outlined)
+    packing = {"packed_rows": {"expected": 1, "found": int(has_packed_rows(packed))}}
+    return LoweredGraph(packed, {**branches, **packing}, {**calls, **added})
 
 
 def outline_kernels(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:

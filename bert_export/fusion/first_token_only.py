@@ -14,7 +14,7 @@ import onnx_ir as ir
 from bert_export.onnx_graph import NoMatch, add_initializer, insert_before, operators, tidy
 from bert_export.position_functions import POSITION_SCORES
 
-__all__ = ["fuse_first_token_only", "unfuse_first_token_only"]
+__all__ = ["fuse_first_token_only", "selects_first_token", "unfuse_first_token_only"]
 
 _HIDDEN_AXIS, _MASK_AXIS = 1, 2
 """The axis of positions in a hidden state [B, S, H], and of query positions in a mask [B, 1, S, S] or in scores."""
@@ -77,6 +77,17 @@ def unfuse_first_token_only(graph: ir.Model) -> None:
         tidy(graph)
 
 
+def selects_first_token(node: ir.Node) -> bool:
+    """Return whether a node is a Gather or a Slice of position 0 of a hidden state [B, S, H]."""
+    source, *selection = node.inputs
+    if source is None or source.shape is None or len(source.shape) != 3:
+        return False
+    arrays = [value.const_value.numpy().ravel().tolist() for value in selection if value and value.const_value]
+    if node.op_type == "Gather":
+        return node.attributes.get_int("axis", 0) == _HIDDEN_AXIS and arrays == [[0]]
+    return node.op_type == "Slice" and arrays == [[0], [1], [_HIDDEN_AXIS]]
+
+
 def _mark_inserted(sliced: ir.Value) -> None:
     node = sliced.producer()
     assert node is not None
@@ -86,16 +97,8 @@ def _mark_inserted(sliced: ir.Value) -> None:
 def _first_token_gather(graph: ir.Model) -> ir.Node:
     """Find the Gather of position 0 from a hidden state [B, S, H]."""
     for node in reversed(graph.graph):
-        if node.op_type == "Gather" and node.inputs[0] is not None and node.inputs[0].shape is not None:
-            index = node.inputs[1].const_value if node.inputs[1] is not None else None
-            axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
-            if (
-                len(node.inputs[0].shape) == 3
-                and axis == _HIDDEN_AXIS
-                and index is not None
-                and not index.numpy().any()
-            ):
-                return node
+        if node.op_type == "Gather" and selects_first_token(node):
+            return node
     raise NoMatch("expected the head to gather position 0 of the last hidden state, found no such node")
 
 

@@ -12,6 +12,7 @@ FUSIONS = {
     "layer_normalization": "one operator each",
     "gelu": "one operator each",
     "padding_branch": "attention skips the mask where a batch has no padding",
+    "packed_rows": "no work on padding: the tokens of a batch are packed",
     "skip_layer_normalization": "residual sum and layer normalization as one operator",
     "bias_gelu": "bias and GELU as one operator",
     "unmasked_attention": "attention without a mask, for batches without padding",

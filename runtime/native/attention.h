@@ -208,11 +208,14 @@ struct BlockMask {
 // head_size.
 struct HeadPosition {
   size_t sequence, column;
-  const float* queries;  // of all tokens
+  size_t first_row, row_count;
+  const float* queries;  // of all rows
   HeadPosition(const Attention& attention, size_t index)
       : sequence(index / attention.num_heads),
         column(index % attention.num_heads * attention.head_size),
-        queries(attention.qkv + 3 * sequence * attention.tokens * attention.num_heads * attention.head_size + column) {}
+        first_row(attention.first_row(sequence)),
+        row_count(attention.row_count(sequence)),
+        queries(attention.qkv + 3 * first_row * attention.num_heads * attention.head_size + column) {}
 };
 
 // Up to kMaxSplitHeads heads of at least kMinSplitTokens tokens are computed in parts of kPartQueries queries, unless
@@ -237,12 +240,13 @@ void compute_heads(const Attention& attention, bool may_split, size_t panel_byte
     const HeadPosition position(attention, index);
     auto head = make(position, scratch, is_split ? panels + index * panel_bytes : nullptr);
     if (packs) pack(head, position);
+    end = std::min(end, position.row_count);
     if (first < end) attend(head, position, first, end);
   };
   auto whole = [&](size_t index) { run(index, 0, is_split ? 0 : tokens, true); };
   auto part = [&](size_t index) {
     const size_t first = index % parts * kPartQueries;
-    run(index / parts, first, std::min(tokens, first + kPartQueries), false);
+    run(index / parts, first, first + kPartQueries, false);
   };
   if (!tokens) return;
   threads.parallel_for(heads, whole);

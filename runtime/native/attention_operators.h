@@ -11,6 +11,7 @@
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
+#include "packed_rows.h"
 #include "scratch.h"
 
 namespace bert::operators {
@@ -86,7 +87,9 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
   const size_t num_heads = attributes.num_heads, width = qkv.last_dimension() / 3;
   if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
     return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
-  const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
+  SequenceRows rows = {};
+  RETURN_IF_ERROR(read_sequence_rows(qkv, mask, rows));
+  const auto batch = static_cast<int64_t>(rows.batch), tokens = static_cast<int64_t>(rows.tokens);
   if (std::is_same_v<Output, uint8_t> && tokens > kMaxQuantizedTokens)
     return invalid_argument("expected at most 262144 tokens for int16 probabilities");
   const size_t head_size = width / num_heads;
@@ -105,8 +108,7 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
     if (!bias.has_shape({static_cast<int64_t>(num_heads), std::max<int64_t>(0, 2 * tokens - 1)}))
       return invalid_argument("expected a bias [num_heads, 2·T - 1]");
   }
-  const Attention attention = {static_cast<size_t>(batch),
-                               static_cast<size_t>(tokens),
+  const Attention attention = {rows,
                                num_heads,
                                head_size,
                                attributes.scale,

@@ -2,10 +2,12 @@
 #pragma once
 #include <cinttypes>
 #include <cstdio>
+#include <iterator>
 
 #include "kernels.h"
 #include "layer_norm_operator.h"
 #include "onnxruntime_tensors.h"
+#include "packed_rows.h"
 
 namespace bert::operators {
 
@@ -67,16 +69,16 @@ struct Embeddings {
 
 template <bool quantizes>
 struct EmbedNormTypes {
-  static constexpr ElementType kInputs[] = {kInt64,           kAnyType,         optional(kFloat),
-                                            optional(kFloat), optional(kInt64), optional(kFloat),
-                                            optional(kInt64), kFloat,           kFloat};
+  static constexpr ElementType kInputs[] = {kInt64,           kAnyType,          optional(kFloat), optional(kFloat),
+                                            optional(kInt64), optional(kFloat),  optional(kInt64), kFloat,
+                                            kFloat,           optional(kAnyType)};
   static constexpr ElementType kOutputs[] = {kFloat};
 };
 template <>
 struct EmbedNormTypes<true> {
-  static constexpr ElementType kInputs[] = {kInt64,           kAnyType,         optional(kFloat), optional(kFloat),
-                                            optional(kInt64), optional(kFloat), optional(kInt64), kFloat,
-                                            kFloat,           kFloat,           kFloat,           kUint8};
+  static constexpr ElementType kInputs[] = {
+      kInt64, kAnyType, optional(kFloat), optional(kFloat), optional(kInt64), optional(kFloat),  optional(kInt64),
+      kFloat, kFloat,   kFloat,           kFloat,           kUint8,           optional(kAnyType)};
   static constexpr ElementType kOutputs[] = {kFloat, kUint8};
 };
 
@@ -85,6 +87,7 @@ struct EmbedNormTypes<true> {
 // → y float32 [B, T, C] = LayerNorm of the sum of the rows. Scales, positions, segments and their ids may be left out:
 // positions are then 0, 1, 2, …, and there is one segment.
 // With quantization, also (smoothing [C], scale, zero point) → quantize(y · smoothing) uint8 [B, T, C].
+// With a mask bool or int64 [B, T], the last input, the outputs are packed rows [1, N, C].
 template <bool quantizes>
 struct EmbedNorm {
   static constexpr const char* kName = quantizes ? "EmbedNormQuantize" : "EmbedNorm";
@@ -120,9 +123,20 @@ struct EmbedNorm {
     Embeddings inputs;
     RETURN_IF_ERROR(inputs.read(context));
     RETURN_IF_ERROR(inputs.check(columns));
+    Tensor mask;
+    RETURN_IF_ERROR(read_input(context, std::size(kInputs) - 1, mask));
+    if (mask.is_given() && (!is_mask(mask) || !mask.has_shape_of(inputs.ids)))
+      return invalid_argument("expected a mask of bool or int64 [B, T]");
+    const SequenceRows rows = {static_cast<size_t>(inputs.ids.dimensions[0]),
+                               static_cast<size_t>(inputs.ids.dimensions[1]),
+                               mask.is_given() ? packed_starts(mask) : nullptr};
     Tensor like = inputs.ids;
     like.rank = 3;
     like.dimensions[2] = static_cast<int64_t>(columns);
+    if (rows.starts) {
+      like.dimensions[0] = 1;
+      like.dimensions[1] = static_cast<int64_t>(rows.first_row(rows.batch));
+    }
     float* y = nullptr;
     uint8_t* quantized = nullptr;
     RETURN_IF_ERROR(allocate_output(context, 0, like, &y));
@@ -131,8 +145,7 @@ struct EmbedNorm {
     const TokenTable tokens = {Embeddings::rows_of(table), table.type == kFloat ? table.as<float>() : nullptr,
                                table.type == kBFloat16 ? table.as<BFloat16>() : nullptr,
                                table.type == kInt8 ? table.as<int8_t>() : nullptr, inputs.scales.as<float>()};
-    const EmbedLayerNorm layer_norm = {static_cast<size_t>(like.dimensions[0]),
-                                       static_cast<size_t>(like.dimensions[1]),
+    const EmbedLayerNorm layer_norm = {rows,
                                        columns,
                                        inputs.ids.as<int64_t>(),
                                        tokens,

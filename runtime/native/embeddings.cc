@@ -55,20 +55,21 @@ void visit(const TokenTable& table, const F& f) {
 
 void EmbedLayerNorm::compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const {
   const F32 zero_point = set1(static_cast<float>(output.zero_point)), inverse_scale = set1(1 / output.scale);
-  const size_t rows = batch * tokens;
+  const size_t rows = first_row(batch);
   for_each_row(rows, threads, [&](size_t row) {
     float* sums = y + row * columns;
+    const size_t token = token_of_row(row);
     visit(table, [&](auto* elements) {
-      const size_t index = row_of(ids[row], table.rows);
-      if (row + 1 < rows) prefetch_row(elements + row_of(ids[row + 1], table.rows) * columns, columns);
+      const size_t index = row_of(ids[token], table.rows);
+      if (row + 1 < rows) prefetch_row(elements + row_of(ids[token_of_row(row + 1)], table.rows) * columns, columns);
       widen_row(elements + index * columns, table.scales ? table.scales[index] : 1, columns, sums);
     });
     if (positions) {
-      const size_t position = position_ids ? row_of(position_ids[row], num_positions) : row % tokens;
+      const size_t position = position_ids ? row_of(position_ids[token], num_positions) : token % tokens;
       add_row(positions + position * columns, columns, sums);
     }
     if (segments)
-      add_row(segments + (segment_ids ? row_of(segment_ids[row], num_segments) * columns : 0), columns, sums);
+      add_row(segments + (segment_ids ? row_of(segment_ids[token], num_segments) * columns : 0), columns, sums);
     normalize_row(
         *this, sums, [&](size_t at, auto count) { return load_n(sums + at, count); },
         [&](size_t column, auto count, const F32(&values)[kVectors]) {

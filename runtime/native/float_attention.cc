@@ -256,7 +256,7 @@ void compute_attention(const Attention& attention, float* y, const ThreadPool& t
       const float* rows = rotation.queries(at.queries + first * stride, first, count, query_stride);
       kernel_by_rows<Attend<T>>(count)(head, rows, query_stride, first, attention.scale, head_bias.row(first),
                                        block_mask.rows, block_mask.stride,
-                                       y + (at.sequence * tokens + first) * width + at.column, width);
+                                       y + (at.first_row + first) * width + at.column, width);
     });
   };
   compute_heads(attention, !tables, Head<T>::panel_bytes(tokens, head_size), threads, make, pack, attend);

@@ -48,7 +48,7 @@ void add_softmax(const float* scores, const uint8_t* mask, size_t tokens, float 
 size_t KeepTokens::count(size_t sequence) const {
   const auto length = static_cast<size_t>(std::clamp<int64_t>(lengths[sequence], 0, INT32_MAX));  // before any pruning
   const size_t share = ceil_div(length * percent, 100);
-  return std::min(tokens, std::max({size_t{1}, share, std::min(length, kMinKeptTokens)}));
+  return std::min(row_count(sequence), std::max({size_t{1}, share, std::min(length, kMinKeptTokens)}));
 }
 
 size_t KeepTokens::max_count() const {
@@ -63,8 +63,8 @@ void KeepTokens::compute(size_t width, int64_t* indices, uint8_t* kept_mask, con
   const AlignedArray<float> scores(static_cast<float*>(allocate_aligned(batch * num_heads * tokens * sizeof(float))));
   auto score = [&](size_t job) {
     const size_t sequence = job / blocks, first = job % blocks * kJobTokens;
-    const float* query = qkv + sequence * tokens * 3 * columns;
-    for (size_t token = first; token < std::min(tokens, first + kJobTokens); ++token)
+    const float* query = qkv + first_row(sequence) * 3 * columns;
+    for (size_t token = first; token < std::min(row_count(sequence), first + kJobTokens); ++token)
       for (size_t head = 0; head < num_heads; ++head)
         scores[(sequence * num_heads + head) * tokens + token] =
             scale * dot(query + head * head_size, query + token * 3 * columns + columns + head * head_size, head_size);
@@ -72,18 +72,19 @@ void KeepTokens::compute(size_t width, int64_t* indices, uint8_t* kept_mask, con
   threads.parallel_for(batch * blocks, score);
   auto choose = [&](size_t sequence) {
     thread_local Scratch scratch;
+    const size_t rows = row_count(sequence);
     const uint8_t* real = mask + sequence * tokens;
     auto* importance = reinterpret_cast<float*>(scratch.reserve(tokens * (2 * sizeof(float) + sizeof(int64_t))));
     float* powers = importance + tokens;
     auto* ranked = reinterpret_cast<int64_t*>(powers + tokens);
-    for (size_t token = 0; token < tokens; ++token) importance[token] = real[token] ? 0 : -1;
+    for (size_t token = 0; token < rows; ++token) importance[token] = real[token] ? 0 : -1;
     for (size_t head = 0; head < num_heads; ++head)
-      add_softmax(&scores[(sequence * num_heads + head) * tokens], real, tokens, static_cast<float>(num_heads), powers,
+      add_softmax(&scores[(sequence * num_heads + head) * tokens], real, rows, static_cast<float>(num_heads), powers,
                   importance);
     if (real[0]) importance[0] = 2;  // padding on the left takes no place of a real token
     const size_t kept = std::min(width, count(sequence));
-    std::iota(ranked, ranked + tokens, 0);
-    std::nth_element(ranked, ranked + kept - 1, ranked + tokens, [&](int64_t a, int64_t b) {
+    std::iota(ranked, ranked + rows, 0);
+    std::nth_element(ranked, ranked + kept - 1, ranked + rows, [&](int64_t a, int64_t b) {
       return importance[a] > importance[b] || (importance[a] == importance[b] && a < b);
     });
     std::sort(ranked, ranked + kept);

@@ -5,13 +5,16 @@
 
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
+#include "packed_rows.h"
+#include "scratch.h"
 
 namespace bert::operators {
 
 using namespace ort;
 
 // (qkv float32 [B, T, 3·H·S], mask bool [B, T], lengths int64 [B]) → indices int64 [B, K, 1] of the tokens that stay,
-// whether they are real bool [B, K], the mask of attention among them bool [B, 1, K, K], whether all of it is true bool
+// whether they are real bool [B, K], the mask of attention among them bool [B, 1, K, K], whether all of it is true
+// bool. For packed rows [1, N, 3·H·S], the indices are those of the rows that stay packed, [1, M, 1].
 struct KeepTokensOperator {
   static constexpr const char* kName = "KeepTokens";
   static constexpr ElementType kInputs[] = {kFloat, kBool, kInt64};
@@ -38,25 +41,48 @@ struct KeepTokensOperator {
     const size_t width = qkv.last_dimension() / 3;
     if (qkv.rank != 3 || !width || qkv.last_dimension() % 3 || width % num_heads)
       return invalid_argument("expected queries, keys and values [B, T, 3·num_heads·S], S above 0");
-    const int64_t batch = qkv.dimensions[0], tokens = qkv.dimensions[1];
+    SequenceRows rows = {};
+    RETURN_IF_ERROR(read_sequence_rows(qkv, mask, rows));
+    const auto batch = static_cast<int64_t>(rows.batch), tokens = static_cast<int64_t>(rows.tokens);
     if (!mask.has_shape({batch, tokens}) || !lengths.has_shape({batch}))
       return invalid_argument("expected a mask [B, T] and lengths [B]");
     const KeepTokens chooser = {
-        static_cast<size_t>(batch), static_cast<size_t>(tokens), num_heads, width / num_heads, scale, qkv.as<float>(),
-        mask.as<uint8_t>(),         lengths.as<int64_t>(),       percent};
+        rows, num_heads, width / num_heads, scale, qkv.as<float>(), mask.as<uint8_t>(), lengths.as<int64_t>(), percent};
     const size_t count = chooser.max_count();
     int64_t* indices = nullptr;
     uint8_t *kept_mask = nullptr, *attention_mask = nullptr, *is_full = nullptr;
     const auto kept = static_cast<int64_t>(count);
-    RETURN_IF_ERROR(allocate_output(context, 0, Tensor{nullptr, {batch, kept, 1}, 3}, &indices));
+    static thread_local Scratch scratch;
+    if (rows.starts)
+      indices = reinterpret_cast<int64_t*>(scratch.reserve(rows.batch * count * sizeof(int64_t)));
+    else
+      RETURN_IF_ERROR(allocate_output(context, 0, Tensor{nullptr, {batch, kept, 1}, 3}, &indices));
     RETURN_IF_ERROR(allocate_output(context, 1, Tensor{nullptr, {batch, kept}, 2}, &kept_mask));
     RETURN_IF_ERROR(allocate_output(context, 2, Tensor{nullptr, {batch, 1, kept, kept}, 4}, &attention_mask));
     RETURN_IF_ERROR(allocate_output(context, 3, Tensor{}, &is_full));
     chooser.compute(count, indices, kept_mask, thread_pool(context));
+    if (rows.starts) RETURN_IF_ERROR(pack_indices(context, rows, indices, kept_mask, count));
     for (size_t row = 0; row < static_cast<size_t>(batch) * count; ++row)
       std::copy_n(kept_mask + row / count * count, count, attention_mask + row * count);
     *is_full =
         std::all_of(kept_mask, kept_mask + static_cast<size_t>(batch) * count, [](uint8_t real) { return real; });
+    return nullptr;
+  }
+
+ private:
+  // Outputs the packed rows of the tokens that stay, of indices and kept_mask [B, count].
+  static Status* pack_indices(KernelContext* context, const SequenceRows& rows, const int64_t* indices,
+                              const uint8_t* kept_mask, size_t count) {
+    size_t total = 0;
+    for (size_t sequence = 0; sequence < rows.batch; ++sequence)
+      total += packed_row_count(kept_mask + sequence * count, count);
+    int64_t* packed = nullptr;
+    RETURN_IF_ERROR(allocate_output(context, 0, Tensor{nullptr, {1, static_cast<int64_t>(total), 1}, 3}, &packed));
+    for (size_t sequence = 0; sequence < rows.batch; ++sequence) {
+      const int64_t *of_sequence = indices + sequence * count, first = static_cast<int64_t>(rows.first_row(sequence));
+      packed = std::transform(of_sequence, of_sequence + packed_row_count(kept_mask + sequence * count, count), packed,
+                              [first](int64_t token) { return first + token; });
+    }
     return nullptr;
   }
 };

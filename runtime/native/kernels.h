@@ -5,6 +5,7 @@
 // says bytes.
 // Whatever allocates throws std::bad_alloc where memory runs out.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -168,11 +169,26 @@ class PositionTables {
   Table keys, queries;
 };
 
+// Where the rows of each sequence of a batch lie: `tokens` of them, [batch, tokens, …], or packed, [1, starts[batch],
+// …], without the rows behind a sequence's last token.
+struct SequenceRows {
+  size_t batch, tokens;
+  const size_t* starts;  // [batch + 1], the first packed row of each sequence, and their end; null if not packed
+  size_t first_row(size_t sequence) const { return starts ? starts[sequence] : sequence * tokens; }
+  size_t row_count(size_t sequence) const { return first_row(sequence + 1) - first_row(sequence); }
+  // The token [batch, tokens] that a row belongs to.
+  size_t token_of_row(size_t row) const {
+    if (!starts) return row;
+    const auto sequence = static_cast<size_t>(std::upper_bound(starts + 1, starts + batch, row) - starts) - 1;
+    return sequence * tokens + row - starts[sequence];
+  }
+};
+
 // Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.
-struct Attention {
-  size_t batch, tokens, num_heads, head_size;
+struct Attention : SequenceRows {
+  size_t num_heads, head_size;
   float scale;       // above 0
-  const float* qkv;  // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const float* qkv;  // rows of 3 · num_heads · head_size: queries, keys, values
   // [batch, 1, mask_rows, tokens], mask_rows tokens, or 1 for all queries alike; 0 where a query does not attend to a
   // key; null attends to all
   const uint8_t* mask;
@@ -184,14 +200,14 @@ struct Attention {
   const float* bias_of_head(size_t column) const {
     return bias ? bias + column / head_size * (2 * tokens - 1) : nullptr;
   }
-  // y [batch, tokens, num_heads · head_size], float32. With `tables`, for at least `tokens` tokens, their scores are
-  // added, and `bias` is null.
+  // y, float32 rows of num_heads · head_size. With `tables`, for at least `tokens` tokens, their scores are added, and
+  // `bias` is null.
   void compute(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
 #ifdef BERT_BF16
   // The same with matmuls of bfloat16, but for the scores of `tables`.
   void compute_bf16(float* y, const ThreadPool& threads, const PositionTables<float>* tables = nullptr) const;
 #endif
-  // y [batch, tokens, num_heads · head_size], uint8: matmuls of 16 bits.
+  // y, uint8 rows of num_heads · head_size: matmuls of 16 bits.
   void compute(uint8_t* y, QuantParams output, const ThreadPool& threads,
                const PositionTables<int16_t>* tables = nullptr) const;
 };
@@ -199,10 +215,10 @@ struct Attention {
 // Chooses the tokens that stay after a layer's attention: of each sequence of n tokens ⌈n · percent / 100⌉, or
 // min(n, 16) if that is more, those that the first token attends to most on average over the heads, and always the
 // first one.
-struct KeepTokens {
-  size_t batch, tokens, num_heads, head_size;
+struct KeepTokens : SequenceRows {
+  size_t num_heads, head_size;
   float scale;
-  const float* qkv;        // [batch, tokens, 3 · num_heads · head_size]: queries, keys, values
+  const float* qkv;        // rows of 3 · num_heads · head_size: queries, keys, values
   const uint8_t* mask;     // [batch, tokens], 0 at padding
   const int64_t* lengths;  // [batch], the n
   size_t percent;
@@ -236,10 +252,9 @@ struct TokenTable {
 };
 
 // y = LayerNorm(token + position + segment) · gamma + beta, and quantize(y · smoothing), for the embeddings of each
-// token of a batch. y is [batch, tokens, columns]. Ids may be negative, from the end of their table, as in ONNX's
-// Gather.
-struct EmbedLayerNorm {
-  size_t batch, tokens, columns;
+// token of a batch. y has rows of `columns`. Ids may be negative, from the end of their table, as in ONNX's Gather.
+struct EmbedLayerNorm : SequenceRows {
+  size_t columns;
   const int64_t* ids;  // [batch, tokens]
   TokenTable table;
   const float* positions;       // [num_positions, columns], or null
@@ -253,21 +268,21 @@ struct EmbedLayerNorm {
   void compute(float* y, uint8_t* quantized, QuantParams output, const ThreadPool& threads) const;
 };
 
-// Mean of each sequence's tokens: y [batch, columns] = Σ weight · x / max(Σ weight, 1e-9) for x [batch, tokens,
-// columns] and weights [batch, tokens]. Tokens of weight 0 are not read. It may end in y / max(|y|, 1e-12).
-struct MeanPool {
-  size_t batch, tokens, columns;
+// Mean of each sequence's tokens: y [batch, columns] = Σ weight · x / max(Σ weight, 1e-9) for rows x of `columns` and
+// weights [batch, tokens]. Tokens of weight 0 are not read. It may end in y / max(|y|, 1e-12).
+struct MeanPool : SequenceRows {
+  size_t columns;
   const float *x, *weights;
   bool is_normalized;
   void compute(float* y, const ThreadPool& threads) const;
 };
 
 // Attention of one query in each sequence: softmax(query · keyᵀ · scale + mask) · value for each head.
-struct OneQueryAttention {
-  size_t batch, tokens, num_heads, head_size;
+struct OneQueryAttention : SequenceRows {
+  size_t num_heads, head_size;
   float scale;
   const float* query;   // [batch, num_heads · head_size]
-  const float* kv;      // [batch, tokens, 2 · num_heads · head_size]: keys, values
+  const float* kv;      // rows of 2 · num_heads · head_size: keys, values
   const uint8_t* mask;  // [batch, tokens], 0 where the query does not attend to a key
   // y [batch, num_heads · head_size]
   void compute(float* y, const ThreadPool& threads) const;

@@ -68,15 +68,16 @@ void OneQueryAttention::compute(float* y, const ThreadPool& threads) const {
     static thread_local Scratch scratch;
     auto* scores = reinterpret_cast<float*>(scratch.reserve(round_up(tokens, kLanes) * sizeof(float)));
     const size_t sequence = index / jobs_per_sequence, first = index % jobs_per_sequence * heads_per_job;
+    const size_t count = row_count(sequence);
     const uint8_t* attends = mask + sequence * tokens;
     for (size_t head = first; head < std::min(num_heads, first + heads_per_job); ++head) {
       const size_t column = head * head_size;
-      const float* keys = kv + sequence * tokens * stride + column;
+      const float* keys = kv + first_row(sequence) * stride + column;
       const float* of_head = query + sequence * width + column;
-      for (size_t token = 0; token < tokens; ++token)
+      for (size_t token = 0; token < count; ++token)
         scores[token] = attends[token] ? dot(of_head, keys + token * stride, head_size) * scale * kLog2E : -INFINITY;
-      const float factor = softmax(scores, tokens);
-      weighted_sum(keys + width, stride, scores, attends, tokens, head_size, factor, y + sequence * width + column);
+      const float factor = softmax(scores, count);
+      weighted_sum(keys + width, stride, scores, attends, count, head_size, factor, y + sequence * width + column);
     }
   };
   if (batch) threads.parallel_for(batch * jobs_per_sequence, job);

@@ -14,6 +14,7 @@
 #include "linear_operators.h"
 #include "onnxruntime_abi.h"
 #include "onnxruntime_tensors.h"
+#include "packed_rows.h"
 #include "pooling_operators.h"
 #include "vocabulary_operators.h"
 
@@ -79,6 +80,8 @@ const Registered<EmbedNorm<quantizes>> embed_norm;
 template <bool is_normalized>
 const Registered<MeanPoolOperator<is_normalized>> mean_pool;
 const Registered<FirstTokenAttention> first_token_attention;
+const Registered<FirstRows> first_rows;
+const Registered<UnpackRows> unpack_rows;
 template <class Weight>
 const Registered<VocabularyMax<Weight>> vocabulary_max;
 const Registered<QuantizedVocabularyMax> quantized_vocabulary_max;
@@ -111,6 +114,8 @@ const CustomOp* const kOperators[] = {&linear<float>,
                                       &mean_pool<false>,
                                       &mean_pool<true>,
                                       &first_token_attention,
+                                      &first_rows,
+                                      &unpack_rows,
                                       &add_norm<false>,
                                       &add_norm<true>,
                                       &add_norm_quantize,

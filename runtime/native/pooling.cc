@@ -18,8 +18,9 @@ constexpr size_t kJobElements = 1 << 15;  // of x: fewer are not worth a thread'
 
 // Sums a block of columns over the tokens whose weight is not 0.
 template <class Count>
-void sum_tokens(const MeanPool& pool, const float* x, const float* weights, Count count, F32 (&sums)[kVectors]) {
-  for (size_t token = 0; token < pool.tokens; ++token, x += pool.columns) {
+void sum_tokens(const float* x, size_t stride, const float* weights, size_t tokens, Count count,
+                F32 (&sums)[kVectors]) {
+  for (size_t token = 0; token < tokens; ++token, x += stride) {
     if (weights[token] == 0) continue;
     const F32 weight = set1(weights[token]);
 #pragma GCC unroll 4
@@ -50,11 +51,11 @@ void MeanPool::compute(float* y, const ThreadPool& threads) const {
     float total = 0;
     for (size_t token = 0; token < tokens; ++token) total += of_sequence[token];
     const F32 factor = set1(1 / std::max(total, kMinWeight));
-    const float* first = x + sequence * tokens * columns + column;
+    const float* first = x + first_row(sequence) * columns + column;
     float* to = y + sequence * columns + column;
     auto sum = [&](auto count) {
       F32 sums[kVectors] = {};
-      sum_tokens(*this, first, of_sequence, count, sums);
+      sum_tokens(first, columns, of_sequence, row_count(sequence), count, sums);
       for (F32& part : sums) part = part * factor;
       store_block(to, count, sums);
     };

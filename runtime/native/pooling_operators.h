@@ -6,6 +6,7 @@
 #include "attention_operators.h"
 #include "kernels.h"
 #include "onnxruntime_tensors.h"
+#include "packed_rows.h"
 #include "scratch.h"
 
 namespace bert::operators {
@@ -29,8 +30,9 @@ struct MeanPoolOperator {
     Tensor inputs[2];
     RETURN_IF_ERROR(read_inputs(context, inputs));
     const auto& [x, mask] = inputs;
-    if (x.rank != 3 || !mask.has_shape({x.dimensions[0], x.dimensions[1]}) ||
-        (mask.type != kBool && mask.type != kInt64))
+    SequenceRows rows = {};
+    if (x.rank == 3) RETURN_IF_ERROR(read_sequence_rows(x, mask, rows));
+    if (x.rank != 3 || !is_mask(mask) || (!rows.starts && !mask.has_shape({x.dimensions[0], x.dimensions[1]})))
       return invalid_argument("expected x [B, T, C], and a mask of bool or int64 [B, T]");
     static thread_local Scratch scratch;
     auto* weights = reinterpret_cast<float*>(scratch.reserve(mask.size() * sizeof(float)));
@@ -38,13 +40,8 @@ struct MeanPoolOperator {
       weights[i] = mask.type == kBool ? static_cast<float>(mask.as<uint8_t>()[i] != 0)
                                       : static_cast<float>(mask.as<int64_t>()[i]);
     float* y = nullptr;
-    RETURN_IF_ERROR(allocate_output(context, 0, Tensor{nullptr, {x.dimensions[0], x.dimensions[2]}, 2}, &y));
-    const MeanPool pool = {static_cast<size_t>(x.dimensions[0]),
-                           static_cast<size_t>(x.dimensions[1]),
-                           x.last_dimension(),
-                           x.as<float>(),
-                           weights,
-                           is_normalized};
+    RETURN_IF_ERROR(allocate_output(context, 0, Tensor{nullptr, {mask.dimensions[0], x.dimensions[2]}, 2}, &y));
+    const MeanPool pool = {rows, x.last_dimension(), x.as<float>(), weights, is_normalized};
     pool.compute(y, thread_pool(context));
     return nullptr;
   }
@@ -70,22 +67,19 @@ struct FirstTokenAttention {
     RETURN_IF_ERROR(read_inputs(context, inputs));
     const auto& [query, kv, mask] = inputs;
     const size_t width = query.last_dimension(), num_heads = attributes.num_heads;
-    if (query.rank != 3 || kv.rank != 3 || query.dimensions[1] != 1 || query.dimensions[0] != kv.dimensions[0] ||
-        !width || width % num_heads || kv.last_dimension() != 2 * width)
+    SequenceRows rows = {};
+    if (kv.rank == 3) RETURN_IF_ERROR(read_sequence_rows(kv, mask, rows));
+    const auto batch = static_cast<int64_t>(rows.batch), tokens = static_cast<int64_t>(rows.tokens);
+    if (query.rank != 3 || kv.rank != 3 || query.dimensions[1] != 1 || query.dimensions[0] != batch || !width ||
+        width % num_heads || kv.last_dimension() != 2 * width)
       return invalid_argument("expected a query [B, 1, num_heads·S], and keys and values [B, T, 2·num_heads·S]");
     if (mask.rank != 2) return invalid_argument("expected a mask [B, T]");
     MaskRows mask_rows = {};
-    RETURN_IF_ERROR(read_mask(mask, Tensor{}, kv.dimensions[0], kv.dimensions[1], mask_rows));
+    RETURN_IF_ERROR(read_mask(mask, Tensor{}, batch, tokens, mask_rows));
     float* y = nullptr;
     RETURN_IF_ERROR(allocate_output(context, 0, query, &y));
-    const OneQueryAttention attention = {static_cast<size_t>(kv.dimensions[0]),
-                                         static_cast<size_t>(kv.dimensions[1]),
-                                         num_heads,
-                                         width / num_heads,
-                                         attributes.scale,
-                                         query.as<float>(),
-                                         kv.as<float>(),
-                                         mask_rows.values};
+    const OneQueryAttention attention = {
+        rows, num_heads, width / num_heads, attributes.scale, query.as<float>(), kv.as<float>(), mask_rows.values};
     attention.compute(y, thread_pool(context));
     return nullptr;
   }

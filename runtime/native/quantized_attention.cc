@@ -312,7 +312,7 @@ void Attention::compute(uint8_t* y, QuantParams output, const ThreadPool& thread
       const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
       size_t query_stride = stride;
       const float* rows = rotation.queries(at.queries + first * stride, first, count, query_stride);
-      const Output block = {y + (at.sequence * tokens + first) * width + at.column, width, set1(1 / output.scale),
+      const Output block = {y + (at.first_row + first) * width + at.column, width, set1(1 / output.scale),
                             set1(static_cast<float>(output.zero_point))};
       kernel_by_rows<Attend>(count)(head, rows, query_stride, first, head_bias.row(first), block_mask.rows,
                                     block_mask.stride, block);

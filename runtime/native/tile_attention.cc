@@ -448,7 +448,7 @@ void compute_attention(const Attention& attention, const ThreadPool& threads, co
       head.range = local.range(first, count, head.key_tokens);
       const BlockMask block_mask(key_mask, local, at.sequence, first, count, head.range, head.window_mask);
       attend_block(head, first - first_query, count, {block_mask.rows, block_mask.stride, head_bias.row(first)},
-                   make_output((at.sequence * tokens + first) * width + at.column));
+                   make_output((at.first_row + first) * width + at.column));
     });
   };
   compute_heads(attention, true, Head::panel_bytes(tokens, head_size), threads, make, pack, attend);

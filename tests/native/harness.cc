@@ -203,14 +203,14 @@ void check_gated(Random& random, const ThreadPool& threads) {
   }
 }
 
-// Attention with a random mask; NaN, infinity or huge values where no query attends to.
+// Attention with a random mask; NaN, infinity or huge values where no query attends to. Its rows may be packed.
 struct AttentionCase {
   bool is_long;  // so long that a head is divided among several jobs
   size_t batch, tokens, num_heads, head_size, width;
   bool ends_at_page, is_masked, is_rotary;
   size_t mask_rows, window;
   float spread;
-  Guarded<float> qkv;
+  Guarded<float> qkv;  // [batch, tokens, 3 · width]
   Guarded<uint8_t> mask;
   bool has_bias;
   Guarded<float> bias, cos, sin;
@@ -218,6 +218,8 @@ struct AttentionCase {
   size_t max_tokens, num_positions;
   Guarded<float> position_keys, position_queries;  // [num_heads, num_positions, head_size]
   std::vector<int64_t> key_indices, query_indices;
+  bool is_packed;
+  std::vector<size_t> starts;  // [batch + 1], the first row of each sequence
 
   explicit AttentionCase(Random& random)
       : is_long(random.one_in(25)),
@@ -233,7 +235,7 @@ struct AttentionCase {
         ends_at_page(random.one_in(2)),
         is_masked(!random.one_in(4)),
         is_rotary(head_size % 2 == 0 && !random.one_in(3)),
-        mask_rows(is_rotary ? 1 : tokens),
+        mask_rows(is_rotary || random.one_in(3) ? 1 : tokens),
         window(is_rotary && random.one_in(2) ? random.integer(1, 40) : 0),
         spread(random.one_in(5) ? 4 : 1),
         qkv(batch * tokens * 3 * width, ends_at_page, random.integer(0, 3) * 4),
@@ -263,6 +265,19 @@ struct AttentionCase {
       return kinds[kind] ? random.integer(1, 255) : 0;  // any byte but 0 stands for true
     });
     if (is_masked && random.one_in(3)) poison();
+    is_packed = is_masked && mask_rows == 1 && random.one_in(2);
+    starts.push_back(0);
+    for (size_t sequence = 0; sequence < batch; ++sequence) {
+      size_t count = tokens;
+      while (is_packed && count > 1 && !mask.get(sequence * tokens + count - 1)) --count;
+      starts.push_back(starts.back() + count);
+    }
+  }
+  // qkv, without the rows that packing leaves out
+  void copy_rows(Guarded<float>& rows) const {
+    for (size_t sequence = 0; sequence < batch; ++sequence)
+      for (size_t i = 0; i < (starts[sequence + 1] - starts[sequence]) * 3 * width; ++i)
+        rows.set(starts[sequence] * 3 * width + i, qkv.get(sequence * tokens * 3 * width + i));
   }
   bool attends(size_t sequence, size_t query, size_t key) const {
     const bool is_near = !window || (query > key ? query - key : key - query) <= window;
@@ -328,17 +343,19 @@ struct AttentionCase {
   void compare(Random& random, const char* what, bool is_whole, double scale, double tolerance, const F& difference) {
     if (!is_whole) fail("%s wrote beyond its output", what);
     for (size_t i = 0; batch > 0 && tokens > 0 && i < 6; ++i) {
-      const size_t sequence = random.integer(0, batch - 1), query = i ? random.integer(0, tokens - 1) : tokens - 1;
+      const size_t sequence = random.integer(0, batch - 1), last = starts[sequence + 1] - starts[sequence] - 1;
+      const size_t query = i ? random.integer(0, last) : last;
       const size_t head = random.integer(0, num_heads - 1);
       const std::vector<double> y = expected(sequence, query, head, scale);
       for (size_t element = 0; element < head_size; ++element)
-        if (!(difference((sequence * tokens + query) * width + head * head_size + element, y[element]) <= tolerance))
+        if (!(difference((starts[sequence] + query) * width + head * head_size + element, y[element]) <= tolerance))
           return fail(
-              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, bias %d, positions %d, rotary %d, window %zu, "
+              "%s, batch %zu, tokens %zu, heads %zu × %zu, masked %d, packed %d, bias %d, positions %d, rotary %d, "
+              "window %zu, "
               "spread %g: query "
               "%zu is not near %g",
-              what, batch, tokens, num_heads, head_size, is_masked, has_bias, has_positions, is_rotary, window,
-              static_cast<double>(spread), query, y[element]);
+              what, batch, tokens, num_heads, head_size, is_masked, is_packed, has_bias, has_positions, is_rotary,
+              window, static_cast<double>(spread), query, y[element]);
     }
   }
 };
@@ -346,18 +363,20 @@ struct AttentionCase {
 void check_attention(Random& random, const ThreadPool& threads) {
   AttentionCase attention(random);
   const float scale = 1 / std::sqrt(static_cast<float>(attention.head_size));
-  const Attention kernel = {attention.batch,
-                            attention.tokens,
-                            attention.num_heads,
-                            attention.head_size,
-                            scale,
-                            attention.qkv.data(),
-                            attention.is_masked ? attention.mask.data() : nullptr,
-                            attention.mask_rows,
-                            attention.has_bias ? attention.bias.data() : nullptr,
-                            {attention.is_rotary ? attention.cos.data() : nullptr, attention.sin.data()},
-                            attention.window};
-  const size_t size = attention.batch * attention.tokens * attention.width;
+  const size_t size = attention.starts.back() * attention.width;
+  Guarded<float> qkv(3 * size, attention.ends_at_page, random.integer(0, 3) * 4);
+  attention.copy_rows(qkv);
+  const Attention kernel = {
+      {attention.batch, attention.tokens, attention.is_packed ? attention.starts.data() : nullptr},
+      attention.num_heads,
+      attention.head_size,
+      scale,
+      qkv.data(),
+      attention.is_masked ? attention.mask.data() : nullptr,
+      attention.mask_rows,
+      attention.has_bias ? attention.bias.data() : nullptr,
+      {attention.is_rotary ? attention.cos.data() : nullptr, attention.sin.data()},
+      attention.window};
   const double spread = attention.spread;
   const auto tables = [&](auto element) {
     return PositionTables<decltype(element)>(attention.position_keys.data(), attention.position_queries.data(),

@@ -30,6 +30,7 @@ _OUTPUT_TYPES = {
     "AddPreNorm": [TensorProto.FLOAT, TensorProto.FLOAT],
     "EmbedNormQuantize": [TensorProto.FLOAT, TensorProto.UINT8],
     "KeepTokens": [TensorProto.INT64, TensorProto.BOOL, TensorProto.BOOL, TensorProto.BOOL],
+    "FirstRows": [TensorProto.INT64],
 }
 
 

@@ -1,4 +1,4 @@
-"""Hostile calls of embeddings, mean pooling and attention of the first token: the fields of `HostileGraph`."""
+"""Hostile calls of embeddings, pooling, attention of the first token and packed rows: fields of `HostileGraph`."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -27,10 +27,11 @@ def _embeddings(name: str, error: str | None, variable: tuple[str, ...] = _IDS, 
     } | changes
     extra = {"smoothing": np.ones(8, np.float32), "scale": np.float32(0.1), "zero_point": np.uint8(3)}
     arrays = {key: np.asarray(value) for key, value in extra.items()}
-    epsilon = {"epsilon": changes.pop("epsilon", 1e-12)}
-    values.pop("epsilon", None)
-    yield f"EmbedNorm, {name}", error, "EmbedNorm", values, variable, epsilon, ["y"]
-    yield f"EmbedNormQuantize, {name}", error, "EmbedNormQuantize", values | arrays, variable, epsilon, ["y", "y_uint8"]
+    epsilon = {"epsilon": values.pop("epsilon", 1e-12)}
+    mask = {"mask": values.pop("mask")} if "mask" in values else {}  # the last argument
+    yield f"EmbedNorm, {name}", error, "EmbedNorm", values | mask, variable, epsilon, ["y"]
+    quantized = values | arrays | mask
+    yield f"EmbedNormQuantize, {name}", error, "EmbedNormQuantize", quantized, variable, epsilon, ["y", "y_uint8"]
 
 
 def _embedding_calls() -> Iterator[Call]:
@@ -125,7 +126,33 @@ def _first_tokens() -> Iterator[Call]:
     yield call("no tokens", None, **none)
 
 
+def _packed_rows() -> Iterator[Call]:
+    mask = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]])
+    yield _call("FirstRows", "as exported", None, {"mask": mask})
+    yield _call("UnpackRows", "as exported", None, {"packed": np.ones((1, 6, 8), np.float32), "mask": mask})
+    yield _call("UnpackRows", "no columns", None, {"packed": np.ones((1, 6, 0), np.float32), "mask": mask})
+    for shape in ((0, 4), (3, 0), (0, 0)):
+        empty = np.ones(shape, bool)
+        yield _call("FirstRows", f"mask {shape}", None, {"mask": empty})
+        yield _call("UnpackRows", f"mask {shape}", None, {"packed": np.ones((1, 0, 8), np.float32), "mask": empty})
+    for wrong in (mask[0], mask[None], mask.astype(np.float32), mask.astype(np.int32)):
+        name = f"mask {wrong.shape} {wrong.dtype}"
+        yield _call("FirstRows", name, "expected a mask of bool or int64", {"mask": wrong})
+        rows = {"packed": np.ones((1, 6, 8), np.float32), "mask": wrong}
+        yield _call("UnpackRows", name, "and a mask of bool or int64", rows)
+    for shape in ((1, 7, 8), (1, 0, 8), (1, 5, 8)):
+        rows = {"packed": np.ones(shape, np.float32), "mask": mask}
+        yield _call("UnpackRows", f"packed {shape}", "as many packed rows", rows)
+    for shape in ((6, 8), (2, 3, 8), (0, 6, 8), (1, 6, 8, 1), ()):
+        rows = {"packed": np.ones(shape, np.float32), "mask": mask}
+        yield _call("UnpackRows", f"packed {shape}", "expected packed rows", rows)
+    yield from _embeddings("a mask", None, (*_IDS, "mask"), mask=np.array([[1, 0, 1, 0]]))
+    for wrong in (np.ones((1, 3), bool), np.ones((2, 4), bool), np.ones(4, bool), np.ones((1, 4), np.float32)):
+        name = f"a mask {wrong.shape} {wrong.dtype}"
+        yield from _embeddings(name, "expected a mask of bool or int64", (*_IDS, "mask"), mask=wrong)
+
+
 def calls() -> Iterator[Call]:
     """Yield calls whose arguments and attributes do not fit together, and unusual ones that run."""
-    for group in (_embedding_calls, _pools, _first_tokens):
+    for group in (_embedding_calls, _pools, _first_tokens, _packed_rows):
         yield from group()

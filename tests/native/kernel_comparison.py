@@ -29,6 +29,7 @@ _OUTPUT_TYPES = {
     "AddPreNorm": [ir.DataType.FLOAT, ir.DataType.FLOAT],
     "EmbedNormQuantize": [ir.DataType.FLOAT, ir.DataType.UINT8],
     "KeepTokens": [ir.DataType.INT64, ir.DataType.BOOL, ir.DataType.BOOL, ir.DataType.BOOL],
+    "FirstRows": [ir.DataType.INT64],
 }
 
 

@@ -44,7 +44,7 @@ def test_not_a_number_is_chosen_last(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask": np.ones((1, 39), dtype=bool)}, r"a mask \[B, T\] and lengths"),
+        ({"mask": np.ones((1, 39), dtype=bool)}, r"a mask \[B, T\]"),
         ({"lengths": np.ones(2, dtype=np.int64)}, r"a mask \[B, T\] and lengths"),
         ({"qkv": np.ones((1, 40, 25), dtype=np.float32)}, "queries, keys and values"),
     ],
