@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from bert_export.capture import OPSET
 from bert_export.graph_files import save_graph
-from bert_export.kernel_functions import BF16_FUNCTIONS, PACKED_FUNCTIONS
+from bert_export.kernel_functions import BF16_FUNCTIONS
 from bert_export.onnx_graph import (
     add_initializer,
     check_counts,
@@ -24,7 +24,6 @@ from bert_export.onnx_graph import (
 )
 from bert_export.outline_embeddings import embedding_function
 from bert_export.outline_kernels import lower_for_cpu
-from bert_export.pack_rows import has_packed_rows
 from bert_export.quantization import expected_projections
 from bert_export.quantization.embeddings import MIN_ELEMENTS
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, check_finite, finish_variant, measure_drift
@@ -79,13 +78,12 @@ def convert_to_bf16(graph: ir.Model) -> Mapping[str, int]:
         The number of calls of each function that has native kernels, those that stay in FP32 included.
     """
     weights: dict[ir.Value, ir.Value] = {}
-    functions = {**BF16_FUNCTIONS, **(PACKED_FUNCTIONS if has_packed_rows(graph) else {})}
     counts: Counter[str] = Counter()
     for node in list(graph.graph):
         if node.domain != KERNEL_DOMAIN:
             continue
         if f"Bf16{node.op_type}" in BF16_FUNCTIONS and _is_converted(node):
-            _convert_call(graph, node, functions, weights)
+            _convert_call(graph, node, weights)
         counts[node.op_type] += 1
     _convert_embeddings(graph, weights)
     called = {node.op_identifier() for node in graph.graph if node.domain == KERNEL_DOMAIN}
@@ -100,17 +98,12 @@ def _is_converted(call: ir.Node) -> bool:
     return not call.op_type.startswith("Linear") or scope(call).startswith("encoder.")
 
 
-def _convert_call(
-    graph: ir.Model,
-    call: ir.Node,
-    functions: Mapping[str, ir.Function | None],
-    weights: dict[ir.Value, ir.Value],
-) -> None:
+def _convert_call(graph: ir.Model, call: ir.Node, weights: dict[ir.Value, ir.Value]) -> None:
     """Let a call be one of the bf16 function, with its weight in bfloat16 unless it is attention."""
     call.op_type = f"Bf16{call.op_type}"
     if not call.op_type.endswith("Attention"):
         call.replace_input_with(1, _rounded(graph, call.inputs[1], weights))
-    function = functions[call.op_type] or vocabulary_function(call)
+    function = BF16_FUNCTIONS[call.op_type] or vocabulary_function(call)
     graph.functions[function.identifier()] = function
 
 

@@ -22,12 +22,11 @@ from bert_export.attention_functions import (
 from bert_export.capture import OPSET
 from bert_export.onnx_graph import MICROSOFT_DOMAIN
 from bert_export.outline_heads import MIN_NORM, MIN_WEIGHT
-from bert_export.packed_functions import FIRST_ROWS, UNPACK_ROWS, on_packed_rows
 from bert_export.position_functions import POSITION_TABLES
-from bert_export.pruning_function import KEEP_TOKENS, PACKED_KEEP_TOKENS
+from bert_export.pruning_function import KEEP_TOKENS
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["BF16_FUNCTIONS", "FUNCTIONS", "PACKED_FUNCTIONS"]
+__all__ = ["BF16_FUNCTIONS", "FUNCTIONS"]
 
 _HEADER = f'<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}, "{MICROSOFT_DOMAIN}": 1]>'
 
@@ -135,6 +134,25 @@ _HEAD_SOURCES = (
     }}""",
 )
 
+_ROW_SOURCES = (
+    f"""{_HEADER}
+    FirstRows (mask) => (indices) {{
+        batch = Shape <end = 1> (mask)
+        end = Squeeze (batch)
+        start = Constant <value_int = 0> ()
+        step = Constant <value_int = 1> ()
+        sequences = Range (start, end, step)
+        axes = Constant <value_ints = [1, 2]> ()
+        column = Unsqueeze (sequences, axes)
+        zeros = Mul (column, start)
+        indices = Concat <axis = -1> (column, zeros)
+    }}""",
+    f"""{_HEADER}
+    UnpackRows (rows, mask) => (y) {{
+        y = Identity (rows)
+    }}""",
+)
+
 _QUANTIZED_SOURCES = (
     f"""{_HEADER}
     QuantizedLinear (x, weight, x_scale, scales, x_zero_point, bias) => (y) {{
@@ -218,24 +236,12 @@ def _parse(*sources: str) -> dict[str, ir.Function]:
 _BF16_FUNCTIONS = _parse(*map(_in_bf16, _FLOAT_SOURCES))
 
 FUNCTIONS = (
-    _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_HEAD_SOURCES, *_QUANTIZED_SOURCES)
+    _parse(*_FLOAT_SOURCES, *_NORM_SOURCES, *_HEAD_SOURCES, *_ROW_SOURCES, *_QUANTIZED_SOURCES)
     | _BF16_FUNCTIONS
-    | {function.name: function for function in (KEEP_TOKENS, FIRST_ROWS, UNPACK_ROWS)}
+    | {KEEP_TOKENS.name: KEEP_TOKENS}
 )
 """The functions, by name. Names, inputs and attributes are those of the kernels in `runtime/native`."""
 
 BF16_FUNCTIONS: Mapping[str, ir.Function | None] = {**_BF16_FUNCTIONS, "Bf16VocabularyMax": None}
 """Functions with kernels that multiply in bfloat16; the body of `Bf16VocabularyMax` depends on the call, see
 `bert_export.vocabulary_pooling`."""
-
-PACKED_FUNCTIONS: Mapping[str, ir.Function] = {PACKED_KEEP_TOKENS.name: PACKED_KEEP_TOKENS} | _parse(
-    *(
-        on_packed_rows(source)
-        for floats in _FLOAT_SOURCES
-        for source in (floats, _in_bf16(floats))
-        if "Attention <" in source
-    ),
-    *(on_packed_rows(source) for source in _QUANTIZED_SOURCES if "Attention <num_heads" in source),
-    *map(on_packed_rows, _HEAD_SOURCES),
-)
-"""The functions that mix the tokens of a sequence, by name, as they are in graphs of packed rows: the same kernels."""

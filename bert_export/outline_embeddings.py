@@ -8,7 +8,6 @@ import onnx_ir as ir
 from bert_export.capture import OPSET
 from bert_export.function_calls import call_function
 from bert_export.onnx_graph import NoMatch, add_initializer, constant, operators, producer, scope, sole_consumer
-from bert_export.packed_functions import pack_lines
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 __all__ = ["EMBEDDING_FUNCTIONS", "embedding_function", "is_packed", "outline_embeddings"]
@@ -17,7 +16,7 @@ EMBEDDING_FUNCTIONS = ("EmbedNorm", "EmbedNormQuantize")
 """The functions. Inputs: token ids [B, S]; their table [V, E] in float32, bfloat16, or int8 with scales [V, 1]; tables
 of positions and of segments, each with ids [B, S] unless positions are 0, 1, 2, … and there is one segment; gamma
 and beta. The second function has smoothing, scale and zero point, and the output of `AddNormQuantize`. Behind these, an
-attention mask [B, S] lets the outputs be packed rows, see `bert_export.packed_functions`.
+attention mask [B, S] lets kernels pack the rows, see `bert_export.pack_rows`.
 
 A table that a model does not have is left out, so that the body depends on the call."""
 
@@ -133,7 +132,7 @@ def _add_gathered(gather: ir.Node, tables: _Tables) -> None:
 
 
 def is_packed(call: ir.Node) -> bool:
-    """Return whether a call of the embeddings returns packed rows."""
+    """Return whether kernels of a call of the embeddings pack the rows."""
     return len(call.inputs) > len(_ARGUMENTS) + (len(_QUANTIZATION) if call.op_type == "EmbedNormQuantize" else 0)
 
 
@@ -155,16 +154,13 @@ def embedding_function(call: ir.Node) -> ir.Function:
         lines.append(f"summed = Add ({total}, {segment})")
         total = "summed"
     lines.append(f"y = LayerNormalization <axis = -1, epsilon: float = @epsilon> ({total}, gamma, beta)")
-    outputs = ["y"]
+    outputs = "y"
     if quantizes:
         lines += ["smoothed = Mul (y, smoothing)", "y_uint8 = QuantizeLinear (smoothed, scale, zero_point)"]
-        outputs = ["y", "y_uint8"]
-    if packs:
-        lines += pack_lines(outputs)
-        outputs = [f"packed_{output}" for output in outputs]
+        outputs = "y, y_uint8"
     body = "\n        ".join(lines)
     source = f"""<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}]>
-    {call.op_type} <epsilon> ({", ".join(arguments)}) => ({", ".join(outputs)}) {{
+    {call.op_type} <epsilon> ({", ".join(arguments)}) => ({outputs}) {{
         {body}
     }}"""
     return ir.serde.deserialize_function(onnx.parser.parse_function(source))

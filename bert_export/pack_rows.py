@@ -1,9 +1,11 @@
-"""Pack the rows of a graph for the CPU: compute nothing behind a sequence's last token.
+"""Pack the rows of a graph for the CPU: kernels compute nothing behind a sequence's last token.
 
 A batch's sequences are padded to the longest, and everything between attention and attention works on each row by
-itself. So the embeddings return packed rows [1, N, H], attention and pooling read them, and what else reads the tokens
-of a sequence gets them back with padding. The kernels are the same, and so are the answers; in the functions' bodies,
-which run where there are no kernels, attention pads and packs for itself.
+itself. So the kernel of the embeddings may pack the rows [B, S, H] to [1, N, H], those of attention and pooling read
+them, and what else reads the tokens of a sequence gets them back with padding. The answers are the same.
+
+Without kernels the same functions work on rows with padding: no operator between them asks how the rows lie, and a
+library has kernels for all of the functions or for none.
 """
 
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from bert_export.fusion.first_token_only import selects_first_token
-from bert_export.kernel_functions import FUNCTIONS, PACKED_FUNCTIONS
+from bert_export.kernel_functions import FUNCTIONS
 from bert_export.onnx_graph import NoMatch, graph_input, insert_before, operators, tidy
 from bert_export.outline_embeddings import EMBEDDING_FUNCTIONS, embedding_function, is_packed
 from bert_export.pruning_function import KEEP_TOKENS
@@ -21,8 +23,8 @@ __all__ = ["has_packed_rows", "pack_rows"]
 
 _MASK = "attention_mask"
 
-_ROW = "row"
-"""Name of the axis of packed rows."""
+_ROW_AXES = ("row_batch", "row")
+"""Names of the axes that are [B, S], or [1, N] where the rows are packed."""
 
 _ROW_BY_ROW = ("Linear", "Bf16Linear", "QuantizedLinear", "AddNorm", "AddPreNorm")
 """How the names of kernels' functions begin that work on each row by itself."""
@@ -35,7 +37,7 @@ _ROW_BY_ROW_OPERATORS = (
 
 
 def has_packed_rows(graph: ir.Model) -> bool:
-    """Return whether a graph's embeddings return packed rows."""
+    """Return whether kernels of a graph's embeddings pack the rows."""
     return any(is_packed(call) for name in EMBEDDING_FUNCTIONS for call in operators(graph, name))
 
 
@@ -56,6 +58,13 @@ def pack_rows(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
         return packed, _Packing(packed).pack()
     except NoMatch:
         return graph, {}
+
+
+def _reads_packed(node: ir.Node) -> bool:
+    """Return whether a node is a function that mixes the tokens of a sequence, and whose kernel reads packed rows."""
+    return node.domain == KERNEL_DOMAIN and (
+        node.op_type.endswith("Attention") or node.op_type.startswith(("MeanPool", KEEP_TOKENS.name))
+    )
 
 
 def _is_attention_of_all(node: ir.Node) -> bool:
@@ -97,29 +106,28 @@ class _Packing:
                 self._visit(node)
         self._unpack_outputs()
         added = {name: len(operators(self._graph, name)) for name in ("FirstRows", "UnpackRows")}
-        for name in (*PACKED_FUNCTIONS, *added):
-            if operators(self._graph, name):
-                function = PACKED_FUNCTIONS.get(name) or FUNCTIONS[name]
-                self._graph.functions[function.identifier()] = function
+        added = {name: count for name, count in added.items() if count}
+        for function in map(FUNCTIONS.__getitem__, added):
+            self._graph.functions[function.identifier()] = function
         tidy(self._graph)
-        return {name: count for name, count in added.items() if count}
+        return added
 
     def _mark(self, node: ir.Node, mask: ir.Value) -> None:
         """Note that all outputs of a node are packed rows."""
         for output in node.outputs:
             self._masks[output] = mask
             if output.shape is not None:
-                output.shape = ir.Shape([1, _ROW, output.shape[2]])
+                output.shape = ir.Shape([*_ROW_AXES, output.shape[2]])
 
     def _visit(self, node: ir.Node) -> None:
         read = [value for value in node.inputs if value in self._masks]
-        if _is_attention_of_all(node) and not (read and node.op_type in PACKED_FUNCTIONS):
+        if _is_attention_of_all(node) and not (read and _reads_packed(node)):
             raise NoMatch(f"expected attention that reads packed rows, found {node.op_type}")
         if not read:
             return
         if self._is_row_by_row(node):
             self._mark(node, self._masks[read[0]])
-        elif node.op_type in PACKED_FUNCTIONS:
+        elif _reads_packed(node):
             self._read_packed(node, read[0])
         elif node.op_type == "GatherND" and len(read) == 2:  # rows and a choice of KeepTokens
             self._mark(node, self._masks[read[1]])
@@ -141,12 +149,12 @@ class _Packing:
         return len({self._masks.get(value) for value in sources}) == 1
 
     def _read_packed(self, call: ir.Node, rows: ir.Value) -> None:
-        """Check that a function of `PACKED_FUNCTIONS` has the mask of the packed rows that it reads."""
+        """Check that a function has the mask of the packed rows that it reads."""
         if self._masks[rows] not in map(self._same_mask, call.inputs):
             raise NoMatch(f"expected {call.op_type} with the mask of its rows")
         if call.op_type == KEEP_TOKENS.name:
             indices, kept_mask = call.outputs[:2]
-            indices.shape = ir.Shape([1, _ROW, 1])
+            indices.shape = ir.Shape([*_ROW_AXES, 1])
             self._masks[indices] = kept_mask
         elif _is_attention_of_all(call):
             self._mark(call, self._masks[rows])

@@ -4,12 +4,11 @@ import onnx
 import onnx_ir as ir
 
 from bert_export.capture import OPSET
-from bert_export.packed_functions import ROW_COUNTS, ROW_OF_TOKEN, unpack_lines
 from bert_models.pruning_schedule import MIN_KEPT_TOKENS
 from bert_models.relative_positions import MASKED_SCORE
 from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
-__all__ = ["KEEP_TOKENS", "PACKED_KEEP_TOKENS"]
+__all__ = ["KEEP_TOKENS"]
 
 _IMPORTANCE = f"""query, key, value = Split <axis = -1, num_outputs = 3> (qkv)
         zero = Constant <value_ints = [0]> ()
@@ -56,7 +55,10 @@ _COUNTS = f"""percentage = Constant <value_int: int = @percent> ()
         width = Squeeze (count)"""
 """The number of tokens of each sequence that stay [B], and the largest of them."""
 
-_CHOICE = f"""{_IMPORTANCE}
+KEEP_TOKENS = ir.serde.deserialize_function(
+    onnx.parser.parse_function(f"""<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}]>
+    KeepTokens <num_heads, scale, percent> (qkv, mask, lengths) => (indices, kept_mask, attention_mask, is_full) {{
+        {_IMPORTANCE}
         {_COUNTS}
         best, ranked = TopK <axis = 1> (importance, count)
         ranks = Range (start, width, step)
@@ -69,6 +71,7 @@ _CHOICE = f"""{_IMPORTANCE}
         clamped = Min (ordered, last_position)
         is_real = GatherElements <axis = 1> (mask, clamped)
         kept_mask = And (is_real, is_kept)
+        indices = Unsqueeze (clamped, two)
         inner_axes = Constant <value_ints = [1, 2]> ()
         mask_row = Unsqueeze (kept_mask, inner_axes)
         batch = Shape <end = 1> (kept_mask)
@@ -76,43 +79,9 @@ _CHOICE = f"""{_IMPORTANCE}
         attention_mask = Expand (mask_row, mask_shape)
         numbers = Cast <to = 6> (kept_mask)
         minimum = ReduceMin <keepdims = 0> (numbers)
-        is_full = Cast <to = 9> (minimum)"""
-"""The tokens that stay [B, K], and their masks."""
-
-_PACKED_INDICES = """kept_flags = Cast <to = 7> (kept_mask)
-        kept_numbers = Add (ranks, step)
-        kept_ends = Mul (kept_flags, kept_numbers)
-        kept_last = ReduceMax <keepdims = 1> (kept_ends, one)
-        kept_counts = Max (kept_last, step)
-        is_row = Less (ranks, kept_counts)
-        kept_coordinates = NonZero (is_row)
-        token_of_row = Transpose (kept_coordinates)
-        rows = Add (row_starts, clamped)
-        kept_rows = GatherND (rows, token_of_row)
-        outer_axes = Constant <value_ints = [0, 2]> ()
-        indices = Unsqueeze (kept_rows, outer_axes)"""
-"""The packed rows that stay packed, int64 [1, M, 1]."""
-
-
-def _function(qkv: str, before: str, indices: str) -> ir.Function:
-    return ir.serde.deserialize_function(
-        onnx.parser.parse_function(f"""<domain: "{KERNEL_DOMAIN}", opset_import: ["": {OPSET}]>
-    KeepTokens <num_heads, scale, percent> ({qkv}, mask, lengths) => (indices, kept_mask, attention_mask, is_full) {{
-        {before}{_CHOICE}
-        {indices}
+        is_full = Cast <to = 9> (minimum)
     }}""")
-    )
-
-
-KEEP_TOKENS = _function("qkv", "", "indices = Unsqueeze (clamped, two)")
+)
 """(qkv float32 [B, S, 3·H], mask bool [B, S], lengths int64 [B]) → (indices int64 [B, K, 1] of the tokens that stay,
 whether they are real bool [B, K], the mask of attention among them bool [B, 1, K, K], whether all of it is true).
 `lengths` are those before any pruning, of which `percent` stays."""
-
-PACKED_KEEP_TOKENS = _function(
-    "packed_qkv", f"""{ROW_COUNTS}
-        {ROW_OF_TOKEN}
-        {unpack_lines("qkv")}
-        """, _PACKED_INDICES
-)  # fmt: skip
-"""The same for packed rows, see `bert_export.packed_functions`: the indices [1, M, 1] are of the rows that stay."""

@@ -9,9 +9,10 @@ from typing import Any
 
 from bert_runtime.batching.batch_runner import check_max_batch_tokens
 from bert_runtime.bundle.atomic_files import atomic_write, temp_path
+from bert_runtime.bundle.entries import Variant
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest, sha256_file
 from bert_runtime.bundle.schema import from_plain, to_json, to_plain
-from bert_runtime.cpu.native_kernels import native_kernels_record
+from bert_runtime.cpu.native_kernels import kernel_names, native_kernels_record
 from bert_runtime.cpu.session import MAX_THREADS
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.machine import available_cores, describe, installed_versions
@@ -40,6 +41,10 @@ _BATCH_TOKENS = 1024
 
 _CORE_BATCH_TOKENS = 256
 """Padded tokens per single-core batch: activations fit in that core's L2 cache. A default, as above."""
+
+_WHOLE_BATCH_THREADS = 2
+"""Up to so many threads, many inputs of packed rows run as one batch after another on all of them. On two threads that
+is faster than a batch on each; on more it is not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +108,22 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def default_plan(precision: str, threads: int | None = None, inter_threads: int | None = None) -> Plan:
+def default_plan(variant: Variant, threads: int | None = None, inter_threads: int | None = None) -> Plan:
     """Return the plan that is usually fastest: one input on all threads, many inputs on one thread per batch.
 
+    Two threads run many inputs together, too, where batches have no rows of padding.
+
     Args:
-        precision: the variant.
+        variant: the variant that runs.
         threads: threads per operator, by default all granted cores.
         inter_threads: batches in parallel, by default as many as threads.
     """
     threads = available_cores() if threads is None else threads
-    inter_threads = threads if inter_threads is None else inter_threads
+    if inter_threads is None:
+        packed = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and bool(kernel_names())
+        inter_threads = 1 if packed and threads <= _WHOLE_BATCH_THREADS else threads
     return Plan(
-        precision=precision,
+        precision=variant.precision,
         threads=threads,
         inter_threads=inter_threads,
         max_batch_tokens=_BATCH_TOKENS if inter_threads == 1 < threads else _CORE_BATCH_TOKENS,

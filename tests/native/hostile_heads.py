@@ -129,22 +129,22 @@ def _first_tokens() -> Iterator[Call]:
 def _packed_rows() -> Iterator[Call]:
     mask = np.array([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 1, 0]])
     yield _call("FirstRows", "as exported", None, {"mask": mask})
-    yield _call("UnpackRows", "as exported", None, {"packed": np.ones((1, 6, 8), np.float32), "mask": mask})
-    yield _call("UnpackRows", "no columns", None, {"packed": np.ones((1, 6, 0), np.float32), "mask": mask})
+    yield _call("UnpackRows", "as exported", None, {"rows": np.ones((1, 6, 8), np.float32), "mask": mask})
+    yield _call("UnpackRows", "no columns", None, {"rows": np.ones((1, 6, 0), np.float32), "mask": mask})
     for shape in ((0, 4), (3, 0), (0, 0)):
         empty = np.ones(shape, bool)
         yield _call("FirstRows", f"mask {shape}", None, {"mask": empty})
-        yield _call("UnpackRows", f"mask {shape}", None, {"packed": np.ones((1, 0, 8), np.float32), "mask": empty})
+        yield _call("UnpackRows", f"mask {shape}", None, {"rows": np.ones((1, 0, 8), np.float32), "mask": empty})
     for wrong in (mask[0], mask[None], mask.astype(np.float32), mask.astype(np.int32)):
         name = f"mask {wrong.shape} {wrong.dtype}"
         yield _call("FirstRows", name, "expected a mask of bool or int64", {"mask": wrong})
-        rows = {"packed": np.ones((1, 6, 8), np.float32), "mask": wrong}
+        rows = {"rows": np.ones((1, 6, 8), np.float32), "mask": wrong}
         yield _call("UnpackRows", name, "and a mask of bool or int64", rows)
     for shape in ((1, 7, 8), (1, 0, 8), (1, 5, 8)):
-        rows = {"packed": np.ones(shape, np.float32), "mask": mask}
+        rows = {"rows": np.ones(shape, np.float32), "mask": mask}
         yield _call("UnpackRows", f"packed {shape}", "as many packed rows", rows)
     for shape in ((6, 8), (2, 3, 8), (0, 6, 8), (1, 6, 8, 1), ()):
-        rows = {"packed": np.ones(shape, np.float32), "mask": mask}
+        rows = {"rows": np.ones(shape, np.float32), "mask": mask}
         yield _call("UnpackRows", f"packed {shape}", "expected packed rows", rows)
     yield from _embeddings("a mask", None, (*_IDS, "mask"), mask=np.array([[1, 0, 1, 0]]))
     for wrong in (np.ones((1, 3), bool), np.ones((2, 4), bool), np.ones(4, bool), np.ones((1, 4), np.float32)):

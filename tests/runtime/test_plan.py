@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, machine
 from bert_runtime.bundle.atomic_files import atomic_write
+from bert_runtime.bundle.entries import Variant
 from bert_runtime.plan import (
     TUNING_NAME,
     Plan,
@@ -45,25 +47,40 @@ def plan_for(bundle: Path, **arguments: Any) -> Plan:
     return cpu_plan(Manifest.read(bundle), tuned_plan(bundle), **arguments)
 
 
+def variant_of(bundle: Path, precision: str) -> Variant:
+    return Manifest.read(bundle).variant(precision)
+
+
 @pytest.mark.parametrize(
     ("threads", "inter_threads", "expected"),
     [
         (4, None, (4, 4, 256)),
+        (2, None, (2, 1, 1024)),
+        (2, 2, (2, 2, 256)),
         (1, None, (1, 1, 256)),
         (4, 1, (4, 1, 1024)),
         (4, 2, (4, 2, 256)),
     ],
 )
-def test_default_plan_runs_one_batch_per_thread(
-    threads: int, inter_threads: int | None, expected: tuple[int, ...]
+def test_default_plan_runs_one_batch_per_thread_but_on_two(
+    threads: int, inter_threads: int | None, expected: tuple[int, ...], bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = default_plan("int8", threads, inter_threads)
+    monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ("EmbedNorm",))
+    plan = default_plan(variant_of(bundle, "int8"), threads, inter_threads)
     assert (plan.threads, plan.inter_threads, plan.max_batch_tokens) == expected
+
+
+def test_two_threads_run_a_batch_each_where_rows_are_not_packed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variant = variant_of(bundle, "int8")
+    monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ("EmbedNorm",))
+    assert default_plan(replace(variant, fusions={}), 2).inter_threads == 2
+    monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ())
+    assert default_plan(variant, 2).inter_threads == 2
 
 
 def test_bundles_without_a_measurement_get_the_default_plan(bundle: Path) -> None:
     assert tuned_plan(bundle) is None
-    assert plan_for(bundle) == default_plan(Manifest.read(bundle).default_precision)
+    assert plan_for(bundle) == default_plan(variant_of(bundle, Manifest.read(bundle).default_precision))
     assert plan_for(bundle, threads=3).inter_threads == 3
     assert plan_for(bundle, threads=3, inter_threads=2).inter_threads == 2
 
@@ -86,14 +103,14 @@ def test_threads_that_are_named_bound_the_measured_parallel_batches(
     measured = Plan(precision="fp32", threads=1, inter_threads=2, max_batch_tokens=128)
     manifest = Manifest.read(bundle)
     assert cpu_plan(manifest, measured) == measured
-    assert cpu_plan(manifest, measured, threads=1) == default_plan("fp32", 1)
+    assert cpu_plan(manifest, measured, threads=1) == default_plan(manifest.variant("fp32"), 1)
     assert cpu_plan(manifest, measured, threads=1).inter_threads == 1
 
 
 def test_arguments_override_the_measured_plan(tuned: Path) -> None:
-    assert plan_for(tuned, precision="int8") == default_plan("int8")
-    assert plan_for(tuned, threads=1) == default_plan("fp32", 1)
-    assert plan_for(tuned, inter_threads=1) == default_plan("fp32", None, 1)
+    assert plan_for(tuned, precision="int8") == default_plan(variant_of(tuned, "int8"))
+    assert plan_for(tuned, threads=1) == default_plan(variant_of(tuned, "fp32"), 1)
+    assert plan_for(tuned, inter_threads=1) == default_plan(variant_of(tuned, "fp32"), None, 1)
     assert plan_for(tuned, threads=2) == MEASURED
     assert plan_for(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
     assert plan_for(tuned, max_batch_tokens=64).inter_threads == MEASURED.inter_threads

@@ -42,7 +42,7 @@ def run_batches(
         yield [0], (parallel or session).run(make_batch([0]))
         return
     batches = parallel_batches(lengths, max_batch_tokens, 1 if parallel is None else parallel.inter_threads)
-    if parallel is not None and len(batches) > 1 and parallel.fills_threads(len(batches)):
+    if parallel is not None and parallel.fills_threads(len(batches)):
         arrays = parallel.run_many([partial(make_batch, indices) for indices in batches])
     else:
         batches = parallel_batches(lengths, max_batch_tokens, 1)
