@@ -22,7 +22,7 @@ from bert_runtime.gpu.padding_router import PaddingRouter
 from bert_runtime.gpu.shape_buckets import NO_BUCKETS
 from bert_runtime.gpu.tensorrt_session import TensorrtSession
 from bert_runtime.model import Model
-from bert_runtime.plan import Plan, default_plan, tuned_plan
+from bert_runtime.plan import Plan, default_plan, tuned_plan, whole_batch_tokens
 from bert_runtime.runner import Runner
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, gains_speed, made_for_cuda
@@ -66,13 +66,13 @@ def load(
         device: `cpu`, `cuda`, `tensorrt`, or one of the latter two with a number (`cuda:1`). `auto` takes CUDA if the
             bundle has a variant for it and ONNX Runtime can open it, and the CPU otherwise.
         threads: threads per operator on the CPU, by default the cores that affinity mask and cgroup grant.
-        inter_threads: batches of a call that run in parallel on the CPU, one thread each, like CTranslate2's
-            `inter_threads` and OpenVINO's `num_streams`; 1 to `threads`. By default `threads`, and on two threads with
-            native kernels one batch after another runs on both. Parallel batches, and calls of several callers, share
-            a second session. It is opened on first use, and holds the weights again where there are no native kernels
-            or the weights are links; 1 avoids that.
-        max_batch_tokens: padded tokens per batch, by default 256 on the CPU (1024 where one batch after another runs on
-            several threads) and 16384 on a GPU.
+        inter_threads: batches run in parallel on the CPU, one thread each, like CTranslate2's `inter_threads` and
+            OpenVINO's `num_streams`; 1 to `threads`, by default `threads`. They share a second session. It is opened
+            on first use, and holds the weights again where there are no native kernels or the weights are links; 1
+            avoids that.
+        max_batch_tokens: padded tokens per batch, by default 256 on the CPU (1024 if `inter_threads` is 1 and `threads`
+            is not) and 16384 on a GPU. By default, also, inputs of at most 1024 tokens together are one batch on two
+            threads with native kernels.
         kernels: whether native kernels run on the CPU. They replace the operators that they are faster at; without
             them, ONNX Runtime's run. By default they do, unless `bert-export tune` measured otherwise.
         verify: whether to compare the manifest with its own digest, and the files that are read with its hashes.
@@ -140,7 +140,7 @@ def _load(path: Path, options: _Options) -> Model:
     check_assets(path, assets, verify_hash=options.verify, allow_links=options.allow_links)
     return open_variant(
         path, manifest, variant, chosen,
-        plan=plan, max_batch_tokens=options.max_batch_tokens, one_session=options.inter_threads == 1,
+        plan=plan, max_batch_tokens=options.max_batch_tokens,
         verify=options.verify, allow_links=options.allow_links, mapped=options.mapped,
     )  # fmt: skip
 
@@ -173,7 +173,6 @@ def open_variant(
     *,
     plan: Plan | None = None,
     max_batch_tokens: int | None = None,
-    one_session: bool = False,
     verify: bool = True,
     allow_links: bool = False,
     mapped: bool = True,
@@ -187,7 +186,6 @@ def open_variant(
         device: the device.
         plan: how to run on the CPU, by default `default_plan`.
         max_batch_tokens: see `load`.
-        one_session: whether no second session is opened on the CPU, whatever runs at the same time.
         verify: see `load`; for sessions that are opened later.
         allow_links: see `load`; for sessions that are opened later.
         mapped: see `load`.
@@ -206,18 +204,19 @@ def open_variant(
             max_batch_tokens=_GPU_BATCH_TOKENS if max_batch_tokens is None else max_batch_tokens,
             manifest=manifest, variant=variant,
         )  # fmt: skip
-    plan = plan or default_plan(variant)
+    plan = plan or default_plan(variant.precision)
     if max_batch_tokens is not None:
         plan = replace(plan, max_batch_tokens=max_batch_tokens)
     open_with_threads = partial(open_session, bundle, manifest, variant, kernels=plan.kernels, mapped=mapped)
     session, parallel = open_with_threads(plan.threads), None
-    if max(plan.threads, plan.inter_threads) > 1 and not one_session:
+    if plan.inter_threads > 1:
 
         def open_single_thread() -> Session:
             check_again(variant.assets)  # the same files that were opened before
             return open_with_threads(1)
 
-        parallel = ParallelSessions(session, open_single_thread, plan.threads, plan.inter_threads)
+        whole_tokens = 0 if max_batch_tokens is not None else whole_batch_tokens(variant, plan)
+        parallel = ParallelSessions(session, open_single_thread, plan.inter_threads, whole_tokens)
     return Model(
         manifest.task, tokenizer, session, parallel,
         max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,

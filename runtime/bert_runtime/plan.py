@@ -26,6 +26,7 @@ __all__ = [
     "read_tuning",
     "this_machine",
     "tuned_plan",
+    "whole_batch_tokens",
     "write_tuning",
 ]
 
@@ -43,8 +44,7 @@ _CORE_BATCH_TOKENS = 256
 """Padded tokens per single-core batch: activations fit in that core's L2 cache. A default, as above."""
 
 _WHOLE_BATCH_THREADS = 2
-"""Up to so many threads, many inputs of packed rows run as one batch after another on all of them. On two threads that
-is faster than a batch on each; on more it is not measured."""
+"""Threads for which one batch of packed rows on all of them was measured against batches on one each, and is faster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,26 +108,31 @@ def this_machine() -> dict[str, Any]:
     }
 
 
-def default_plan(variant: Variant, threads: int | None = None, inter_threads: int | None = None) -> Plan:
+def default_plan(precision: str, threads: int | None = None, inter_threads: int | None = None) -> Plan:
     """Return the plan that is usually fastest: one input on all threads, many inputs on one thread per batch.
 
-    Two threads run many inputs together, too, where batches have no rows of padding.
-
     Args:
-        variant: the variant that runs.
+        precision: the variant.
         threads: threads per operator, by default all granted cores.
         inter_threads: batches in parallel, by default as many as threads.
     """
     threads = available_cores() if threads is None else threads
-    if inter_threads is None:
-        packed = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and bool(kernel_names())
-        inter_threads = 1 if packed and threads <= _WHOLE_BATCH_THREADS else threads
+    inter_threads = threads if inter_threads is None else inter_threads
     return Plan(
-        precision=variant.precision,
+        precision=precision,
         threads=threads,
         inter_threads=inter_threads,
         max_batch_tokens=_BATCH_TOKENS if inter_threads == 1 < threads else _CORE_BATCH_TOKENS,
     )
+
+
+def whole_batch_tokens(variant: Variant, plan: Plan) -> int:
+    """Return how many tokens of several inputs are one batch on all threads, 0 for none.
+
+    Packed rows divide evenly among two threads, and batches of so few tokens on one thread each do not.
+    """
+    packs_rows = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and plan.kernels and kernel_names()
+    return _BATCH_TOKENS if packs_rows and plan.threads == plan.inter_threads == _WHOLE_BATCH_THREADS else 0
 
 
 def tuned_plan(bundle: Path) -> Plan | None:

@@ -223,7 +223,7 @@ def _sequences_per_second(
     cores = config.threads
     session = _open_session(bundle, manifest, config)
     open_single_thread = partial(_open_session, bundle, manifest, config._replace(threads=1))
-    parallel_sessions = ParallelSessions(session, open_single_thread, cores, cores)
+    parallel_sessions = ParallelSessions(session, open_single_thread, cores)
     counts = sorted({1, cores})
     configs = [_ThroughputConfig(count, tokens) for count in counts for tokens in _BATCH_TOKENS]
     timed = _affordable_lengths(session, manifest.task, lengths)

@@ -52,15 +52,13 @@ def cpu_plan(
             f"inter_threads must lie in 1 to {max_inter_threads}, the number of threads, found {inter_threads}"
         )
     if measured is None or precision not in ("auto", measured.precision):  # measured for another precision
-        plan = default_plan(choose_variant(manifest, precision), threads, inter_threads)
+        plan = default_plan(choose_variant(manifest, precision).precision, threads, inter_threads)
     elif (
         threads not in (None, measured.threads)
         or inter_threads not in (None, measured.inter_threads)
         or (threads is not None and measured.inter_threads > threads)  # who names threads gives no more cores
     ):
-        plan = replace(
-            default_plan(manifest.variant(measured.precision), threads, inter_threads), kernels=measured.kernels
-        )
+        plan = replace(default_plan(measured.precision, threads, inter_threads), kernels=measured.kernels)
     else:
         plan = measured
     return plan if max_batch_tokens is None else replace(plan, max_batch_tokens=max_batch_tokens)

@@ -16,7 +16,6 @@ import pytest
 
 from bert_runtime import BundleError, InputError, Manifest, load, machine
 from bert_runtime.bundle.atomic_files import atomic_write
-from bert_runtime.bundle.entries import Variant
 from bert_runtime.plan import (
     TUNING_NAME,
     Plan,
@@ -24,6 +23,7 @@ from bert_runtime.plan import (
     default_plan,
     read_tuning,
     tuned_plan,
+    whole_batch_tokens,
     write_tuning,
 )
 from bert_runtime.variant_choice import cpu_plan
@@ -47,40 +47,43 @@ def plan_for(bundle: Path, **arguments: Any) -> Plan:
     return cpu_plan(Manifest.read(bundle), tuned_plan(bundle), **arguments)
 
 
-def variant_of(bundle: Path, precision: str) -> Variant:
-    return Manifest.read(bundle).variant(precision)
-
-
 @pytest.mark.parametrize(
     ("threads", "inter_threads", "expected"),
     [
         (4, None, (4, 4, 256)),
-        (2, None, (2, 1, 1024)),
-        (2, 2, (2, 2, 256)),
         (1, None, (1, 1, 256)),
         (4, 1, (4, 1, 1024)),
         (4, 2, (4, 2, 256)),
     ],
 )
-def test_default_plan_runs_one_batch_per_thread_but_on_two(
-    threads: int, inter_threads: int | None, expected: tuple[int, ...], bundle: Path, monkeypatch: pytest.MonkeyPatch
+def test_default_plan_runs_one_batch_per_thread(
+    threads: int, inter_threads: int | None, expected: tuple[int, ...]
 ) -> None:
-    monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ("EmbedNorm",))
-    plan = default_plan(variant_of(bundle, "int8"), threads, inter_threads)
+    plan = default_plan("int8", threads, inter_threads)
     assert (plan.threads, plan.inter_threads, plan.max_batch_tokens) == expected
 
 
-def test_two_threads_run_a_batch_each_where_rows_are_not_packed(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    variant = variant_of(bundle, "int8")
+@pytest.mark.parametrize(("threads", "expected"), [(1, 0), (2, 1024), (3, 0)])
+def test_few_tokens_are_one_batch_on_two_threads(
+    threads: int, expected: int, bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variant = Manifest.read(bundle).variant("int8")
+    plan = default_plan("int8", threads)
     monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ("EmbedNorm",))
-    assert default_plan(replace(variant, fusions={}), 2).inter_threads == 2
+    assert whole_batch_tokens(variant, plan) == expected
+    assert whole_batch_tokens(replace(variant, fusions={}), plan) == 0
+    assert whole_batch_tokens(variant, replace(plan, kernels=False)) == 0
+    model = load(bundle, threads=threads)
+    assert (model.parallel_sessions is not None) == (threads > 1)
+    if model.parallel_sessions is not None:
+        assert model.parallel_sessions.whole_batch_tokens == expected
     monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ())
-    assert default_plan(variant, 2).inter_threads == 2
+    assert whole_batch_tokens(variant, plan) == 0
 
 
 def test_bundles_without_a_measurement_get_the_default_plan(bundle: Path) -> None:
     assert tuned_plan(bundle) is None
-    assert plan_for(bundle) == default_plan(variant_of(bundle, Manifest.read(bundle).default_precision))
+    assert plan_for(bundle) == default_plan(Manifest.read(bundle).default_precision)
     assert plan_for(bundle, threads=3).inter_threads == 3
     assert plan_for(bundle, threads=3, inter_threads=2).inter_threads == 2
 
@@ -103,14 +106,14 @@ def test_threads_that_are_named_bound_the_measured_parallel_batches(
     measured = Plan(precision="fp32", threads=1, inter_threads=2, max_batch_tokens=128)
     manifest = Manifest.read(bundle)
     assert cpu_plan(manifest, measured) == measured
-    assert cpu_plan(manifest, measured, threads=1) == default_plan(manifest.variant("fp32"), 1)
+    assert cpu_plan(manifest, measured, threads=1) == default_plan("fp32", 1)
     assert cpu_plan(manifest, measured, threads=1).inter_threads == 1
 
 
 def test_arguments_override_the_measured_plan(tuned: Path) -> None:
-    assert plan_for(tuned, precision="int8") == default_plan(variant_of(tuned, "int8"))
-    assert plan_for(tuned, threads=1) == default_plan(variant_of(tuned, "fp32"), 1)
-    assert plan_for(tuned, inter_threads=1) == default_plan(variant_of(tuned, "fp32"), None, 1)
+    assert plan_for(tuned, precision="int8") == default_plan("int8")
+    assert plan_for(tuned, threads=1) == default_plan("fp32", 1)
+    assert plan_for(tuned, inter_threads=1) == default_plan("fp32", None, 1)
     assert plan_for(tuned, threads=2) == MEASURED
     assert plan_for(tuned, precision="fp32", max_batch_tokens=64).max_batch_tokens == 64
     assert plan_for(tuned, max_batch_tokens=64).inter_threads == MEASURED.inter_threads

@@ -38,11 +38,12 @@ def run_batches(
         parallel: runs several at the same time; `None` where `session` runs all.
         max_batch_tokens: padded tokens per batch.
     """
-    if len(lengths) == 1:
-        yield [0], (parallel or session).run(make_batch([0]))
+    if len(lengths) == 1 or (parallel is not None and sum(lengths) <= parallel.whole_batch_tokens):
+        whole = list(range(len(lengths)))
+        yield whole, (parallel or session).run(make_batch(whole))
         return
     batches = parallel_batches(lengths, max_batch_tokens, 1 if parallel is None else parallel.inter_threads)
-    if parallel is not None and parallel.fills_threads(len(batches)):
+    if parallel is not None and len(batches) > 1 and parallel.fills_threads(len(batches)):
         arrays = parallel.run_many([partial(make_batch, indices) for indices in batches])
     else:
         batches = parallel_batches(lengths, max_batch_tokens, 1)

@@ -32,8 +32,7 @@ __all__ = ["INLINE_CHARACTERS", "Engine"]
 
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
-sessions, few enough for a new request to have its turn soon. A judgement. Where batches run on all threads, it takes
-one, which is as many tokens on the CPU."""
+sessions, few enough for a new request to have its turn soon. A judgement."""
 
 _TURN_TAKES = 4
 """Takes of the worker that a request has in its turn. With half of a take, requests of 32
@@ -76,9 +75,7 @@ class Engine:
         self._settings = settings
         self._metrics = metrics
         self._check_self_test()
-        parallel = model.parallel_sessions
-        taken = 1 if parallel is not None and parallel.inter_threads == 1 else _TAKEN_BATCHES
-        take_tokens = taken * model.max_batch_tokens
+        take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
         turn_tokens = _TURN_TAKES * take_tokens
         self.queue = TokenQueue(
             settings.max_queue_tokens,

@@ -121,7 +121,7 @@ def test_a_call_takes_one_thread_while_others_run(classifier_bundle: Path, monke
         return run(self, batch)
 
     monkeypatch.setattr(Session, "run", block)
-    model = load(classifier_bundle, threads=2, inter_threads=2)
+    model = load(classifier_bundle, threads=2, max_batch_tokens=256)
     for first, alone in (("hello there my card", 2), (["hello there my card"] * 40, 1)):
         ran.clear()
         entered.clear()
@@ -137,28 +137,25 @@ def test_a_call_takes_one_thread_while_others_run(classifier_bundle: Path, monke
         assert ran.count(2) == alone
 
 
-def test_batches_of_a_call_run_on_all_threads_and_callers_on_one_each(
-    classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("count", "threads"), [(2, [2]), (60, [1])])
+def test_few_tokens_are_one_batch_on_all_threads(
+    count: int, threads: list[int], classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As by default on two threads; a caller that comes while another runs takes one."""
     ran: list[int] = []
-    monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ("EmbedNorm",))
-    run, model = Session.run, load(classifier_bundle, threads=2, max_batch_tokens=64)
-    others: list[threading.Thread] = []
+    run, model = Session.run, load(classifier_bundle, threads=2)
+    assert model.parallel_sessions is not None
+    model.parallel_sessions.whole_batch_tokens = 200
 
     def record(self: Session, batch: Any) -> Any:
         ran.append(self.threads)
-        if not others:
-            others.append(threading.Thread(target=model, args=("bye",)))
-            others[0].start()
-            others[0].join()
         return run(self, batch)
 
     monkeypatch.setattr(Session, "run", record)
-    model(TEXTS)
-    assert ran[:2] == [2, 1]
-    assert set(ran[2:]) == {2}
-    assert len(ran) > 2
+    expected = [model(text).label for text in TEXTS[:count]]
+    ran.clear()
+    assert [result.label for result in model(TEXTS[:count])] == expected
+    assert sorted({*ran}) == threads
+    assert (len(ran) == 1) == (count == 2)
 
 
 def test_too_few_batches_run_one_at_a_time_on_all_threads(
@@ -184,7 +181,7 @@ def test_a_bundle_that_was_replaced_is_not_opened_again(
     classifier_bundle: Path, copy_bundle: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = copy_bundle(classifier_bundle, lambda manifest: None)
-    model = load(bundle, threads=2, inter_threads=2)
+    model = load(bundle, threads=2)
     expected = [result.label for result in model(TEXTS[:1] * 2)]
     for variant in ("fp32", "int8"):
         path = bundle / f"model.{variant}.onnx"
@@ -201,7 +198,7 @@ def test_callers_do_not_wait_while_another_opens_the_session(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opening, open_now = threading.Event(), threading.Event()
-    model = load(classifier_bundle, threads=2, inter_threads=2)
+    model = load(classifier_bundle, threads=2)
     make = Session.__init__
 
     def slow(self: Session, *arguments: Any, **options: Any) -> None:

@@ -92,8 +92,7 @@ def test_a_run_is_not_continued_with_the_precision_that_was_tuned_meanwhile(
     default = Manifest.read(classifier_bundle).default_precision
     other = "fp32" if default == "int8" else "int8"
     for chosen, exit_code in ((default, 0), (other, 1)):
-        plan = default_plan(Manifest.read(classifier_bundle).variant(chosen))
-        monkeypatch.setattr("bert_serve.bulk.run.tuned_plan", lambda bundle, plan=plan: plan)
+        monkeypatch.setattr("bert_serve.bulk.run.tuned_plan", lambda bundle, chosen=chosen: default_plan(chosen))
         result = run_batch(*arguments)
         assert result.exit_code == exit_code
     assert f"tuned_precision was None, now ['{other}']" in result.stderr
