@@ -30,10 +30,9 @@ _ROW_BY_ROW = ("Linear", "Bf16Linear", "QuantizedLinear", "AddNorm", "AddPreNorm
 """How the names of kernels' functions begin that work on each row by itself."""
 
 _ROW_BY_ROW_OPERATORS = (
-    "Add", "Cast", "DequantizeLinear", "Gelu", "LayerNormalization", "MatMul", "MatMulIntegerToFloat", "Mul",
-    "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
+    "Add", "Cast", "DequantizeLinear", "Gelu", "Mul", "QuantizeLinear", "Relu", "Sigmoid", "Tanh",
 )  # fmt: skip
-"""Standard operators that can, if what else they read is constant or packed."""
+"""Element-wise operators that do."""
 
 
 def has_packed_rows(graph: ir.Model) -> bool:
@@ -71,6 +70,20 @@ def _is_attention_of_all(node: ir.Node) -> bool:
     """Return whether a node is attention of more than one token of each sequence."""
     query = node.inputs[0] if node.inputs else None
     return node.op_type.endswith("Attention") and (query is None or query.shape is None or query.shape[1] != 1)
+
+
+def _works_on_rows(node: ir.Node) -> bool:
+    """Return whether a node, what else it reads being packed or constant, computes each row of its inputs by itself."""
+    if node.domain == KERNEL_DOMAIN:
+        return node.op_type.startswith(_ROW_BY_ROW)
+    constants = [value.const_value for value in node.inputs if value is not None and value.const_value is not None]
+    match node.op_type:
+        case "MatMul" | "MatMulIntegerToFloat":
+            return node.inputs[0] is not None and node.inputs[0].const_value is None
+        case "LayerNormalization":
+            return node.attributes.get_int("axis", -1) in (-1, 2)
+        case _:  # constants are alike for all rows
+            return node.op_type in _ROW_BY_ROW_OPERATORS and all(set(array.shape[:-1]) <= {1} for array in constants)
 
 
 class _Packing:
@@ -140,13 +153,8 @@ class _Packing:
                     node.replace_input_with(index, unpacked)
 
     def _is_row_by_row(self, node: ir.Node) -> bool:
-        if node.domain == KERNEL_DOMAIN:
-            if not node.op_type.startswith(_ROW_BY_ROW):
-                return False
-        elif node.op_type not in _ROW_BY_ROW_OPERATORS:
-            return False
         sources = [value for value in node.inputs if value is not None and value.const_value is None]
-        return len({self._masks.get(value) for value in sources}) == 1
+        return _works_on_rows(node) and len({self._masks.get(value) for value in sources}) == 1
 
     def _read_packed(self, call: ir.Node, rows: ir.Value) -> None:
         """Check that a function has the mask of the packed rows that it reads."""

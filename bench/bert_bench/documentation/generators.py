@@ -129,6 +129,7 @@ _EXPERIMENTS = {
     "image_size": "image-size.json",
     "operator_profile": "operators-base.json",
     "fusions": "fusions.json",
+    "packed_rows": "packed-rows-minilm.json",
     "arm64_instructions": "arm64-instructions.json",
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",
