@@ -5,7 +5,7 @@ itself. So the kernel of the embeddings may pack the rows [B, S, H] to [1, N, H]
 them, and what else reads the tokens of a sequence gets them back with padding. The answers are the same.
 
 Without kernels the same functions work on rows with padding: no operator between them asks how the rows lie, and a
-library has kernels for all of the functions or for none.
+library has kernels for all functions that read or write packed rows, or for none.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,6 @@ from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 __all__ = ["has_packed_rows", "pack_rows"]
 
 _MASK = "attention_mask"
-
-_ROW_AXES = ("row_batch", "row")
-"""Names of the axes that are [B, S], or [1, N] where the rows are packed."""
 
 _ROW_BY_ROW = ("Linear", "Bf16Linear", "QuantizedLinear", "AddNorm", "AddPreNorm")
 """How the names of kernels' functions begin that work on each row by itself."""
@@ -43,8 +40,8 @@ def has_packed_rows(graph: ir.Model) -> bool:
 def pack_rows(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
     """Pack the rows of a graph that `outline_kernels` returned.
 
-    A graph stays as it is if its embeddings or an attention have no kernel, or if attention has another mask than that
-    of the batch.
+    A graph stays as it is if its embeddings or an attention have no kernel, if attention has another mask than that of
+    the batch, or if something without a kernel reads quantized tokens.
 
     Args:
         graph: the graph; it is not changed.
@@ -62,8 +59,14 @@ def pack_rows(graph: ir.Model) -> tuple[ir.Model, Mapping[str, int]]:
 def _reads_packed(node: ir.Node) -> bool:
     """Return whether a node is a function that mixes the tokens of a sequence, and whose kernel reads packed rows."""
     return node.domain == KERNEL_DOMAIN and (
-        node.op_type.endswith("Attention") or node.op_type.startswith(("MeanPool", KEEP_TOKENS.name))
+        node.op_type.endswith(("Attention", "VocabularyMax")) or node.op_type.startswith(("MeanPool", KEEP_TOKENS.name))
     )
+
+
+def _row_axes(mask: ir.Value) -> list[str]:
+    """Return the names of the axes of rows: [B, S] of a mask, or [1, N] where they are packed."""
+    assert mask.shape is not None
+    return [f"rows of {size}" for size in mask.shape]
 
 
 def _is_attention_of_all(node: ir.Node) -> bool:
@@ -92,8 +95,8 @@ class _Packing:
     def __init__(self, graph: ir.Model) -> None:
         calls = [call for name in EMBEDDING_FUNCTIONS for call in operators(graph, name)]
         mask = graph_input(graph.graph, _MASK)
-        if len(calls) != 1 or mask is None:
-            raise NoMatch(f"expected embeddings and a mask, found {len(calls)} calls and {mask}")
+        if len(calls) != 1 or mask is None or operators(graph, "If"):
+            raise NoMatch(f"expected embeddings, a mask and no branch, found {len(calls)} calls and {mask}")
         self._graph = graph
         self._embeddings = calls[0]
         self._mask = mask
@@ -130,7 +133,7 @@ class _Packing:
         for output in node.outputs:
             self._masks[output] = mask
             if output.shape is not None:
-                output.shape = ir.Shape([*_ROW_AXES, output.shape[2]])
+                output.shape = ir.Shape([*_row_axes(mask), output.shape[2]])
 
     def _visit(self, node: ir.Node) -> None:
         read = [value for value in node.inputs if value in self._masks]
@@ -162,7 +165,7 @@ class _Packing:
             raise NoMatch(f"expected {call.op_type} with the mask of its rows")
         if call.op_type == KEEP_TOKENS.name:
             indices, kept_mask = call.outputs[:2]
-            indices.shape = ir.Shape([*_ROW_AXES, 1])
+            indices.shape = ir.Shape([*_row_axes(kept_mask), 1])
             self._masks[indices] = kept_mask
         elif _is_attention_of_all(call):
             self._mark(call, self._masks[rows])

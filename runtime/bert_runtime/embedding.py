@@ -141,6 +141,7 @@ class TextEncoding(ABC):
 
     task: Task
     max_batch_tokens: int
+    whole_batch_tokens: int
     variant: Variant | None
 
     @abstractmethod
@@ -185,7 +186,7 @@ class TextEncoding(ABC):
         if max_batch_tokens is not None:
             check_max_batch_tokens(max_batch_tokens)
             if self.variant is None or self.variant.padding != UNMASKED:  # which reads each text alone
-                model.max_batch_tokens = max_batch_tokens
+                model.max_batch_tokens, model.whole_batch_tokens = max_batch_tokens, 0
         options = {"dimensions": dimensions, "prompt_name": prompt_name, "prompt": prompt}
         shape = VectorShape.of(self.task, normalize, ranges, embedding_precision=precision, **options)
         model.task = shape.task

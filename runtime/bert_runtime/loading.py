@@ -215,11 +215,12 @@ def open_variant(
             check_again(variant.assets)  # the same files that were opened before
             return open_with_threads(1)
 
-        whole_tokens = 0 if max_batch_tokens is not None else whole_batch_tokens(variant, plan)
-        parallel = ParallelSessions(session, open_single_thread, plan.inter_threads, whole_tokens)
+        parallel = ParallelSessions(session, open_single_thread, plan.inter_threads)
     return Model(
         manifest.task, tokenizer, session, parallel,
-        max_batch_tokens=plan.max_batch_tokens, manifest=manifest, variant=variant,
+        max_batch_tokens=plan.max_batch_tokens,
+        whole_batch_tokens=0 if max_batch_tokens is not None else whole_batch_tokens(variant, plan),
+        manifest=manifest, variant=variant,
     )  # fmt: skip
 
 

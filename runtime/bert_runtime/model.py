@@ -65,6 +65,7 @@ class Model(TextEncoding, DocumentRanking):
         session: runs one batch at a time.
         parallel_sessions: runs several batches at the same time; `None` where `session` runs all.
         max_batch_tokens: padded tokens per batch.
+        whole_batch_tokens: inputs of at most so many tokens together are one batch on all threads.
         manifest: the bundle's manifest; `None` for a graph that is not in a bundle yet.
         variant: the variant that runs; `None` as above.
 
@@ -80,6 +81,7 @@ class Model(TextEncoding, DocumentRanking):
         parallel_sessions: ParallelSessions | None = None,
         *,
         max_batch_tokens: int = 1024,
+        whole_batch_tokens: int = 0,
         manifest: Manifest | None = None,
         variant: Variant | None = None,
     ) -> None:
@@ -91,7 +93,9 @@ class Model(TextEncoding, DocumentRanking):
         self.parallel_sessions = parallel_sessions
         """Runs several batches at the same time, also for several callers; `None` where `session` runs all."""
         self.max_batch_tokens = max_batch_tokens
-        """Padded tokens per batch."""
+        """Padded tokens per batch, of inputs that have more than `whole_batch_tokens` together."""
+        self.whole_batch_tokens = whole_batch_tokens
+        """Inputs of at most so many tokens together are one batch on all threads."""
         self.manifest = manifest
         """The bundle's manifest; `None` for a graph that is not in a bundle yet."""
         self.variant = variant
@@ -237,7 +241,8 @@ class Model(TextEncoding, DocumentRanking):
     def run(self, batch: Batch) -> FloatArray:
         """Return the raw outputs of token ids: what the graph computes, float32 [B, …], for fill-mask [masks, …].
 
-        Like texts, the sequences are divided into batches of `max_batch_tokens` padded tokens.
+        Like texts, the sequences are divided into batches of `max_batch_tokens` padded tokens, or are one batch if they
+        have at most `whole_batch_tokens` with their padding.
 
         Args:
             batch: int64 arrays [B, S], S at most the bundle's `max_tokens`.
@@ -276,4 +281,6 @@ class Model(TextEncoding, DocumentRanking):
     def _run_batches(
         self, lengths: Sequence[int], make_batch: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
-        return run_batches(lengths, make_batch, self.session, self.parallel_sessions, self.max_batch_tokens)
+        return run_batches(
+            lengths, make_batch, self.session, self.parallel_sessions, self.max_batch_tokens, self.whole_batch_tokens
+        )

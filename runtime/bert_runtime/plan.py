@@ -38,7 +38,8 @@ TUNING_NAME = "tuning.json"
 _FORMAT_VERSION = 2
 
 _BATCH_TOKENS = 1024
-"""Padded tokens per batch that runs on several threads. A default; `bert-export tune` measures 128 to 2048."""
+"""Padded tokens per batch that runs on several threads. A default; `bert-export tune` measures 128 to 2048. Also the
+tokens, without padding, of inputs that are one batch, see `whole_batch_tokens`."""
 
 _CORE_BATCH_TOKENS = 256
 """Padded tokens per single-core batch: activations fit in that core's L2 cache. A default, as above."""
@@ -129,10 +130,14 @@ def default_plan(precision: str, threads: int | None = None, inter_threads: int 
 def whole_batch_tokens(variant: Variant, plan: Plan) -> int:
     """Return how many tokens of several inputs are one batch on all threads, 0 for none.
 
-    Packed rows divide evenly among two threads, and batches of so few tokens on one thread each do not.
+    Packed rows divide evenly among two threads, and batches of so few tokens on one thread each do not. Outputs of
+    every token have their padding back, so that one long text among many short ones would cost memory.
     """
-    packs_rows = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and plan.kernels and kernel_names()
-    return _BATCH_TOKENS if packs_rows and plan.threads == plan.inter_threads == _WHOLE_BATCH_THREADS else 0
+    packs_rows = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and plan.kernels and bool(kernel_names())
+    is_default = (
+        plan.threads == plan.inter_threads == _WHOLE_BATCH_THREADS and plan.max_batch_tokens == _CORE_BATCH_TOKENS
+    )
+    return _BATCH_TOKENS if packs_rows and is_default and "UnpackRows" not in variant.functions else 0
 
 
 def tuned_plan(bundle: Path) -> Plan | None:

@@ -102,7 +102,8 @@ Status* compute_attention(KernelContext* context, const AttentionAttributes& att
       return invalid_argument("expected an even S, and cosines and sines [positions, S / 2] of at least T positions");
   }
   MaskRows mask_rows = {};
-  RETURN_IF_ERROR(read_mask(mask, is_full, batch, tokens, mask_rows));
+  // Of packed rows, sequences are as long as the mask says, whatever the flag says.
+  RETURN_IF_ERROR(read_mask(mask, rows.starts ? Tensor{} : is_full, batch, tokens, mask_rows));
   if constexpr (variant == Variant::kRelative) {
     RETURN_IF_ERROR(read_input(context, 3, bias));
     if (!bias.has_shape({static_cast<int64_t>(num_heads), std::max<int64_t>(0, 2 * tokens - 1)}))

@@ -80,7 +80,8 @@ void Linear<Input, Weight>::gemm_max(const Input* x, const TokenMask& mask, floa
       for (size_t block = 0; block < row_blocks; ++block) {
         const size_t row = first + block * (end - first) / row_blocks;
         const size_t rows = first + (block + 1) * (end - first) / row_blocks - row;
-        const uint8_t* a = microkernel_rows<Dot>(x + (sequence * mask.tokens + row) * in_features_, rows, in_features_);
+        const uint8_t* a =
+            microkernel_rows<Dot>(x + (mask.first_row(sequence) + row) * in_features_, rows, in_features_);
         const auto* b = reinterpret_cast<const uint8_t*>(weight_->panels.get());
         const GemmBlock multiplied = {
             a, a_stride, 0, rows, b, steps, first_panel, end_panel, out_features_, scales_.get(), bias_.get()};

@@ -73,9 +73,23 @@ struct QuantizedGelu {
   float max_abs, pieces_per_step;  // max_abs is in quantization steps of the output
 };
 
-// Which tokens of a batch count: values [batch, tokens], 0 at padding.
-struct TokenMask {
+// Where the rows of each sequence of a batch lie: `tokens` of them, [batch, tokens, …], or packed, [1, starts[batch],
+// …], without the rows behind a sequence's last token.
+struct SequenceRows {
   size_t batch, tokens;
+  const size_t* starts;  // [batch + 1], the first packed row of each sequence, and their end; null if not packed
+  size_t first_row(size_t sequence) const { return starts ? starts[sequence] : sequence * tokens; }
+  size_t row_count(size_t sequence) const { return first_row(sequence + 1) - first_row(sequence); }
+  // The token [batch, tokens] that a row belongs to.
+  size_t token_of_row(size_t row) const {
+    if (!starts) return row;
+    const auto sequence = static_cast<size_t>(std::upper_bound(starts + 1, starts + batch, row) - starts) - 1;
+    return sequence * tokens + row - starts[sequence];
+  }
+};
+
+// Which tokens of a batch count: values [batch, tokens], 0 at padding.
+struct TokenMask : SequenceRows {
   const int64_t* values;
 };
 
@@ -126,7 +140,7 @@ class Linear {
   // y [rows, out_features], uint8: quantized GELU(matmul + bias). This Linear's `output_scale` is the output's scale.
   void matmul_gelu(const Input* x, size_t rows, uint8_t* y, const QuantizedGelu& gelu, const ThreadPool& threads) const;
   // y [mask.batch, out_features], float32: of each sequence, the maximum of 0 and of matmul + bias at its tokens. x is
-  // [mask.batch, mask.tokens, in_features].
+  // the rows of the mask's sequences.
   void matmul_max(const Input* x, const TokenMask& mask, float* y, const ThreadPool& threads) const;
   size_t in_features() const { return in_features_; }
   size_t out_features() const { return out_features_; }
@@ -167,21 +181,6 @@ class PositionTables {
   size_t panel_bytes;  // of kPanelColumns distances
   size_t head_panels;  // elements of a head's panels
   Table keys, queries;
-};
-
-// Where the rows of each sequence of a batch lie: `tokens` of them, [batch, tokens, …], or packed, [1, starts[batch],
-// …], without the rows behind a sequence's last token.
-struct SequenceRows {
-  size_t batch, tokens;
-  const size_t* starts;  // [batch + 1], the first packed row of each sequence, and their end; null if not packed
-  size_t first_row(size_t sequence) const { return starts ? starts[sequence] : sequence * tokens; }
-  size_t row_count(size_t sequence) const { return first_row(sequence + 1) - first_row(sequence); }
-  // The token [batch, tokens] that a row belongs to.
-  size_t token_of_row(size_t row) const {
-    if (!starts) return row;
-    const auto sequence = static_cast<size_t>(std::upper_bound(starts + 1, starts + batch, row) - starts) - 1;
-    return sequence * tokens + row - starts[sequence];
-  }
 };
 
 // Multi-head self-attention: softmax(query · keyᵀ · scale + bias + mask) · value for each head.

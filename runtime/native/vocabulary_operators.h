@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "linear_operators.h"
+#include "packed_rows.h"
 
 namespace bert::operators {
 
-// Reads the input x [B, T, K] and the mask [B, T], allocates the output y [B, N], and pools.
+// Reads the input x [B, T, K], or packed rows [1, N, K], and the mask [B, T], allocates the output y [B, N], and pools.
 template <class Input, class Weight>
 Status* compute_vocabulary_max(KernelContext* context, const bert::Linear<Input, Weight>& linear, size_t mask_index) {
   Tensor x, mask;
@@ -17,10 +18,12 @@ Status* compute_vocabulary_max(KernelContext* context, const bert::Linear<Input,
   RETURN_IF_ERROR(read_input(context, mask_index, mask));
   if (x.rank != 3 || x.last_dimension() != linear.in_features())
     return invalid_argument("expected an input [B, T, K] for a weight of K inputs");
-  if (!mask.has_shape({x.dimensions[0], x.dimensions[1]})) return invalid_argument("expected a mask [B, T]");
-  const TokenMask tokens = {static_cast<size_t>(x.dimensions[0]), static_cast<size_t>(x.dimensions[1]),
-                            mask.as<int64_t>()};
-  Tensor like = x;
+  SequenceRows rows = {};
+  RETURN_IF_ERROR(read_sequence_rows(x, mask, rows));
+  if (!mask.has_shape({static_cast<int64_t>(rows.batch), static_cast<int64_t>(rows.tokens)}))
+    return invalid_argument("expected a mask [B, T]");
+  const TokenMask tokens = {rows, mask.as<int64_t>()};
+  Tensor like = mask;
   like.rank = 2;
   like.dimensions[1] = static_cast<int64_t>(linear.out_features());
   float* y = nullptr;

@@ -26,6 +26,7 @@ from .toy_models import CLASSIFIER, CLS, CONFIG, DISENTANGLED, MEAN, MODERN, REL
 EVEN = replace(CONFIG, intermediate_size=40)
 PRUNED = replace(EVEN, max_positions=72, token_pruning=TokenPruning.parse("1:0.5,2:0.25"))
 SLOW = pytest.mark.slow
+SPARSE = SparseEmbedding(vocab_size=61)
 TAGGER = TokenClassification(labels=("a", "b", "c"))
 
 
@@ -35,7 +36,9 @@ def assert_same_answers(padded: ir.Model, packed: ir.Model, task: Task, config: 
         ir.save(graph, folder / f"{name}.onnx")
     for kernels in (True, False):
         runs = [Session(folder / f"{name}.onnx", task.output, 2, kernels=kernels).run for name in ("padded", "packed")]
-        for kind, batch in probe_batches(toy_model(task, config), config.max_tokens).items():
+        batches = probe_batches(toy_model(task, config), config.max_tokens)
+        one = Batch(*(array[1:2] for array in batches["right-padded"]))
+        for kind, batch in {**batches, "one with padding": one}.items():
             expected, found = (run(batch) for run in runs)
             assert found.shape == expected.shape
             if found.shape[:2] == batch.input_ids.shape:
@@ -52,7 +55,8 @@ def assert_same_answers(padded: ir.Model, packed: ir.Model, task: Task, config: 
         (EVEN, TAGGER, {"UnpackRows": 1}),
         pytest.param(EVEN, QuestionAnswering(), {"UnpackRows": 1}, marks=SLOW),
         (EVEN, FillMask(mask_token="[MASK]", mask_token_id=5), {"UnpackRows": 1}),
-        (EVEN, SparseEmbedding(vocab_size=61), {"UnpackRows": 1}),
+        (EVEN, SPARSE, {}),
+        pytest.param(EVEN, replace(SPARSE, pooling="sum"), {"UnpackRows": 1}, marks=SLOW),
         pytest.param(replace(EVEN, family="distilbert", type_vocab_size=0), CLASSIFIER, {"FirstRows": 1}, marks=SLOW),
         (RELATIVE, MEAN, {}),
         pytest.param(RELATIVE, CLASSIFIER, {"FirstRows": 1, "UnpackRows": 1}, marks=SLOW),
@@ -69,6 +73,7 @@ def assert_same_answers(padded: ir.Model, packed: ir.Model, task: Task, config: 
         "bert spans",
         "bert fill-mask",
         "bert sparse",
+        "bert sparse sum",
         "distilbert classifier",
         "mpnet mean",
         "mpnet classifier",
@@ -94,10 +99,12 @@ def test_packed_rows_change_no_answer(config: EncoderConfig, task: Task, added: 
 
 
 @pytest.mark.int8_operators
-@pytest.mark.parametrize("task", [CLASSIFIER, MEAN])
+@pytest.mark.parametrize("task", [CLASSIFIER, MEAN, TAGGER, SPARSE], ids=["classifier", "mean", "tagger", "sparse"])
 def test_packed_rows_change_no_answer_of_int8(task: Task, tmp_path: Path) -> None:
     padded, _ = outline_kernels(quantized(task, EVEN)[1])
-    assert_same_answers(padded, pack_rows(padded)[0], task, EVEN, tmp_path)
+    packed, _ = pack_rows(padded)
+    assert has_packed_rows(packed)
+    assert_same_answers(padded, packed, task, EVEN, tmp_path)
 
 
 @pytest.mark.parametrize("task", [CLASSIFIER])

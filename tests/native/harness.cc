@@ -128,7 +128,7 @@ void check_vocabulary_max(Random& random, const ThreadPool& threads) {
     return kinds[kind] ? int64_t{1} : int64_t{0};
   });
   const Guarded<float> y(batch * linear.N, linear.ends_at_page, random.integer(0, 3));
-  linear.layer().matmul_max(linear.x.data(), TokenMask{batch, tokens, mask.data()}, y.data(), threads);
+  linear.layer().matmul_max(linear.x.data(), TokenMask{{batch, tokens, nullptr}, mask.data()}, y.data(), threads);
   if (!y.is_surrounded_by_pattern()) fail("the vocabulary's maximum wrote beyond its output");
   for (size_t i = 0; batch && i < 30; ++i) {
     const size_t sequence = random.integer(0, batch - 1), column = i % 2 ? random.integer(0, linear.N - 1) : 0;

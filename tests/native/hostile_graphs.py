@@ -121,6 +121,8 @@ def _attention_masks() -> Iterator[HostileGraph]:
     for shape in ((16,), (1, 4, 4), (4, 4, 1, 1), (1, 4, 1, 4), (1, 1, 4, 3), (0,)):
         yield from _attention(f"a mask {shape}", "expected a mask [B, T] or [B, 1, T, T]", mask=np.ones(shape, bool))
     yield from _attention("two flags", "expected one flag", is_full=np.zeros(2, np.bool_))
+    packed = {"qkv": np.ones((1, 2, 12), np.float32), "mask": np.eye(2, 4, dtype=bool)[[0, 0]]}
+    yield from _attention("packed rows of a mask that is said to be full", None, **packed, is_full=np.asarray(True))
 
 
 def _attentions() -> Iterator[HostileGraph]:

@@ -13,6 +13,7 @@ from bert_runtime.cpu.native_kernels import KERNEL_DOMAIN
 
 from ..queries_without_keys import skip_where_queries_without_keys_differ
 from .kernel_comparison import Array, KernelComparison
+from .test_gemm_max_kernel import comparison_of
 
 pytestmark = pytest.mark.usefixtures("native_library")
 
@@ -87,6 +88,28 @@ def test_packed_rows_have_the_answers_of_padded_ones(function: str, kind: str, t
 
 
 @KINDS
+@pytest.mark.parametrize("quantized", [False, True])
+def test_the_vocabulary_is_pooled_over_packed_rows(kind: str, *, quantized: bool, tmp_path: Path) -> None:
+    mask, rng = mask_of(kind).astype(np.int64), np.random.default_rng(0)
+    constants: dict[str, Array]
+    if quantized:
+        name, x = "QuantizedVocabularyMax", rng.integers(0, 256, (BATCH, TOKENS, 32)).astype(np.uint8)
+        constants = {
+            "weight": rng.integers(-63, 64, (32, 50)).astype(np.int8), "x_scale": np.array(0.02, np.float32),
+            "scales": np.full(50, 0.01, np.float32), "x_zero_point": np.array(128, np.uint8),
+        }  # fmt: skip
+    else:
+        name, x = "VocabularyMax", rng.normal(size=(BATCH, TOKENS, 32)).astype(np.float32)
+        constants = {"weight": rng.normal(size=(50, 32)).astype(np.float32)}
+    constants["bias"] = rng.normal(size=50).astype(np.float32)
+    (tmp_path / "padded").mkdir()
+    whole = comparison_of(name, {"x": x, "mask": mask}, constants, tmp_path / "padded").native_outputs()
+    rows = x[packed_rows(mask > 0)][None]
+    packed = comparison_of(name, {"x": rows, "mask": mask}, constants, tmp_path).native_outputs()
+    np.testing.assert_array_equal(packed, whole)
+
+
+@KINDS
 @pytest.mark.parametrize("function", ["EmbedNorm", "EmbedNormQuantize"])
 def test_embeddings_return_packed_rows(function: str, kind: str, tmp_path: Path) -> None:
     rng, mask = np.random.default_rng(0), mask_of(kind)
@@ -156,6 +179,17 @@ def test_packed_tokens_that_stay(kind: str, tmp_path: Path) -> None:
     expected = (starts[kept[0]] + indices[..., 0][kept])[None, :, None]
     for actual, value in zip(found, [expected, *masks], strict=True):
         np.testing.assert_array_equal(actual, value)
+
+
+def test_one_sequence_with_padding_may_be_packed_or_not(tmp_path: Path) -> None:
+    qkv, mask = arguments_of("SelfAttention")["qkv"][:1], np.arange(TOKENS)[None] < 23
+    found = []
+    for name, rows in (("padded", qkv), ("packed", qkv[:, :23])):
+        (tmp_path / name).mkdir()
+        inputs = {"qkv": rows, "mask": mask}
+        comparison = KernelComparison("SelfAttention", inputs, {}, tmp_path / name, num_heads=HEADS, scale=0.5)
+        found.append(comparison.native_outputs()[0])
+    np.testing.assert_array_equal(found[1], found[0][:, :23])
 
 
 @pytest.mark.parametrize("count", [1, 60, 141])

@@ -1,6 +1,7 @@
 """`Model.encode`: embeddings as one array; columns of tables in place of lists; truncation that results show."""
 
 from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,9 @@ import pytest
 
 import bert_runtime
 from bert_runtime import Batch, Classification, Embedding, InputError, Model, Regression, SentenceEmbedding, load
+from bert_runtime.cpu.session import Session
 from bert_runtime.embedding import VectorShape
+from bert_runtime.numerics import FloatArray
 
 TEXTS = ["hello", "where is my card?", "", "I lost my money at the bank", "bye", "card " * 100] * 100
 
@@ -40,9 +43,25 @@ def test_no_texts_give_no_vectors(model: Model) -> None:
     assert model.encode([]).shape == (0, 32)
 
 
-def test_batches_of_another_size_give_the_same_vectors(model: Model) -> None:
+def test_batches_of_another_size_give_the_same_vectors(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.encode(TEXTS, max_batch_tokens=16) == pytest.approx(model.encode(TEXTS), abs=1e-5)
     assert model.max_batch_tokens > 16
+    sizes: list[int] = []
+    run = Session.run
+
+    def recorded(self: Session, batch: Batch) -> FloatArray:
+        sizes.append(batch.input_ids.size)
+        return run(self, batch)
+
+    monkeypatch.setattr(Session, "run", recorded)
+    whole = copy(model)
+    whole.whole_batch_tokens = 1024
+    assert len(whole.encode(TEXTS[:5])) == 5
+    assert len(sizes) == 1
+    whole.encode(TEXTS[:5], max_batch_tokens=16)
+    assert len(sizes) > 2
+    assert max(sizes[1:]) <= 16
+    assert whole.outputs([]) == []
     with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
         model.encode(TEXTS, max_batch_tokens=0)
 

@@ -73,10 +73,10 @@ def test_few_tokens_are_one_batch_on_two_threads(
     assert whole_batch_tokens(variant, plan) == expected
     assert whole_batch_tokens(replace(variant, fusions={}), plan) == 0
     assert whole_batch_tokens(variant, replace(plan, kernels=False)) == 0
-    model = load(bundle, threads=threads)
-    assert (model.parallel_sessions is not None) == (threads > 1)
-    if model.parallel_sessions is not None:
-        assert model.parallel_sessions.whole_batch_tokens == expected
+    assert whole_batch_tokens(replace(variant, functions={"UnpackRows": 1}), plan) == 0
+    assert whole_batch_tokens(variant, replace(plan, max_batch_tokens=512)) == 0
+    assert load(bundle, precision="int8", threads=threads).whole_batch_tokens == expected
+    assert load(bundle, precision="int8", threads=threads, max_batch_tokens=256).whole_batch_tokens == 0
     monkeypatch.setattr("bert_runtime.plan.kernel_names", lambda: ())
     assert whole_batch_tokens(variant, plan) == 0
 

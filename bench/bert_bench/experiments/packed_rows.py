@@ -84,8 +84,8 @@ def _open(path: Path, task: Task, tokenizer: TextTokenizer, whole_tokens: int) -
     """Open a graph that runs a batch on each thread, or so few tokens on all of them."""
     threads, open_session = available_cores(), partial(Session, path, task.output, int8=True)
     session = open_session(threads)
-    parallel = ParallelSessions(session, partial(open_session, 1), threads, whole_tokens)
-    return Model(task, tokenizer, session, parallel, max_batch_tokens=256)
+    parallel = ParallelSessions(session, partial(open_session, 1), threads)
+    return Model(task, tokenizer, session, parallel, max_batch_tokens=256, whole_batch_tokens=whole_tokens)
 
 
 def _measure(models: Mapping[str, Model], data: Path, rounds: int) -> Iterator[tuple[str, dict[str, Any]]]:

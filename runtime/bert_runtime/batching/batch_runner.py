@@ -28,6 +28,7 @@ def run_batches(
     session: Runner,
     parallel: ParallelSessions | None,
     max_batch_tokens: int,
+    whole_batch_tokens: int,
 ) -> Iterator[tuple[list[int], FloatArray]]:
     """Divide sequences into batches; yield each batch's indices and raw output.
 
@@ -37,8 +38,9 @@ def run_batches(
         session: runs one batch at a time.
         parallel: runs several at the same time; `None` where `session` runs all.
         max_batch_tokens: padded tokens per batch.
+        whole_batch_tokens: at most so many tokens together are one batch.
     """
-    if len(lengths) == 1 or (parallel is not None and sum(lengths) <= parallel.whole_batch_tokens):
+    if len(lengths) == 1 or 0 < sum(lengths) <= whole_batch_tokens:
         whole = list(range(len(lengths)))
         yield whole, (parallel or session).run(make_batch(whole))
         return

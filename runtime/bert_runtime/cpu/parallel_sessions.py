@@ -2,8 +2,7 @@
 
 A batch on many threads waits for the slowest thread at every operator. Batches on one thread each wait for nobody,
 which was worth about 15 % for many short texts on two cores (`bert-export tune` measures it). Too few batches, however,
-leave threads idle; then one batch after another runs on all threads. Few sequences of packed rows, which need no others
-of like length, are one batch.
+leave threads idle; then one batch after another runs on all threads.
 """
 
 import logging
@@ -38,20 +37,11 @@ class ParallelSessions:
         open_single_thread: opens the session for parallel batches; called once.
         inter_threads: batches that run at the same time, one thread each, like CTranslate2's `inter_threads` and
             OpenVINO's `num_streams`.
-        whole_batch_tokens: sequences of at most so many tokens together are one batch on all threads.
     """
 
-    def __init__(
-        self,
-        all_threads: Session,
-        open_single_thread: Callable[[], Session],
-        inter_threads: int,
-        whole_batch_tokens: int = 0,
-    ) -> None:
+    def __init__(self, all_threads: Session, open_single_thread: Callable[[], Session], inter_threads: int) -> None:
         self.inter_threads = inter_threads
         """Batches that run at the same time."""
-        self.whole_batch_tokens = whole_batch_tokens
-        """Sequences of at most so many tokens together are one batch on all threads."""
         self._all_threads = all_threads
         self._open_single_thread = open_single_thread
         self._opening = Lock()

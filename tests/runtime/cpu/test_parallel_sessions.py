@@ -143,8 +143,7 @@ def test_few_tokens_are_one_batch_on_all_threads(
 ) -> None:
     ran: list[int] = []
     run, model = Session.run, load(classifier_bundle, threads=2)
-    assert model.parallel_sessions is not None
-    model.parallel_sessions.whole_batch_tokens = 200
+    model.whole_batch_tokens = 200
 
     def record(self: Session, batch: Any) -> Any:
         ran.append(self.threads)
