@@ -160,7 +160,7 @@ class _Packing:
         return _works_on_rows(node) and len({self._masks.get(value) for value in sources}) == 1
 
     def _read_packed(self, call: ir.Node, rows: ir.Value) -> None:
-        """Check that a function has the mask of the packed rows that it reads."""
+        """Check that a function has the mask of the packed rows that it reads, and note what it returns."""
         if self._masks[rows] not in map(self._same_mask, call.inputs):
             raise NoMatch(f"expected {call.op_type} with the mask of its rows")
         if call.op_type == KEEP_TOKENS.name:

@@ -5,8 +5,8 @@
 //    0 1 1 1            b0 b1 b2 b3
 //    0 0 0 0            c0  ·  ·  ·             a sequence has at least one row
 //
-// The operators EmbedNorm, of attention and of pooling read them as well as those of batches with padding. FirstRows
-// and UnpackRows lead from packed rows to what other operators read.
+// EmbedNorm packs rows where it has a mask. Operators of attention and of pooling, and KeepTokens, read packed rows as
+// well as those of batches with padding. FirstRows and UnpackRows lead from packed rows to what other operators read.
 #pragma once
 #include <algorithm>
 
@@ -54,6 +54,13 @@ inline Status* read_sequence_rows(const Tensor& x, const Tensor& mask, SequenceR
              : invalid_argument("expected a mask [B, T], or as many packed rows [1, N] as it says");
 }
 
+// The same for a mask [B, T] alone; any other is an error that says what was expected.
+inline Status* read_masked_rows(const Tensor& x, const Tensor& mask, const char* expected, SequenceRows& rows) {
+  if (x.rank != 3 || !is_mask(mask)) return invalid_argument(expected);
+  RETURN_IF_ERROR(read_sequence_rows(x, mask, rows));
+  return rows.starts || mask.has_shape({x.dimensions[0], x.dimensions[1]}) ? nullptr : invalid_argument(expected);
+}
+
 // mask bool or int64 [B, T] → int64 [B, 1, 2], the indices (0, row) of each sequence's first packed row
 struct FirstRows {
   static constexpr const char* kName = "FirstRows";
@@ -95,12 +102,9 @@ struct UnpackRows {
     Tensor inputs[2];
     RETURN_IF_ERROR(read_inputs(context, inputs));
     const auto& [packed, mask] = inputs;
-    if (packed.rank != 3 || !is_mask(mask))
-      return invalid_argument("expected packed rows [1, N, C], and a mask of bool or int64 [B, T]");
     SequenceRows rows = {};
-    RETURN_IF_ERROR(read_sequence_rows(packed, mask, rows));
-    if (!rows.starts && !mask.has_shape({packed.dimensions[0], packed.dimensions[1]}))
-      return invalid_argument("expected packed rows [1, N, C], and a mask of bool or int64 [B, T]");
+    RETURN_IF_ERROR(
+        read_masked_rows(packed, mask, "expected packed rows [1, N, C], and a mask of bool or int64 [B, T]", rows));
     const size_t columns = packed.last_dimension();
     float* y = nullptr;
     RETURN_IF_ERROR(allocate_output(

@@ -31,9 +31,7 @@ struct MeanPoolOperator {
     RETURN_IF_ERROR(read_inputs(context, inputs));
     const auto& [x, mask] = inputs;
     SequenceRows rows = {};
-    if (x.rank == 3) RETURN_IF_ERROR(read_sequence_rows(x, mask, rows));
-    if (x.rank != 3 || !is_mask(mask) || (!rows.starts && !mask.has_shape({x.dimensions[0], x.dimensions[1]})))
-      return invalid_argument("expected x [B, T, C], and a mask of bool or int64 [B, T]");
+    RETURN_IF_ERROR(read_masked_rows(x, mask, "expected x [B, T, C], and a mask of bool or int64 [B, T]", rows));
     static thread_local Scratch scratch;
     auto* weights = reinterpret_cast<float*>(scratch.reserve(mask.size() * sizeof(float)));
     for (size_t i = 0; i < mask.size(); ++i)

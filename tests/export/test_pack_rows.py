@@ -107,16 +107,15 @@ def test_packed_rows_change_no_answer_of_int8(task: Task, tmp_path: Path) -> Non
     assert_same_answers(padded, packed, task, EVEN, tmp_path)
 
 
-@pytest.mark.parametrize("task", [CLASSIFIER])
-def test_rows_stay_packed_where_tokens_are_pruned(task: Task, tmp_path: Path) -> None:
-    graph = captured(task, PRUNED)
+def test_rows_stay_packed_where_tokens_are_pruned(tmp_path: Path) -> None:
+    graph = captured(CLASSIFIER, PRUNED)
     assert PRUNED.token_pruning is not None
-    fusions = prune_tokens(graph, PRUNED.token_pruning, fuse(graph, PRUNED, task))
+    fusions = prune_tokens(graph, PRUNED.token_pruning, fuse(graph, PRUNED, CLASSIFIER))
     padded, _ = outline_kernels(add_padding_branch(graph, fusions)[0])
     packed, calls = pack_rows(padded)
     assert calls == {"FirstRows": 1}
     assert len(operators(packed, "KeepTokens")) == 2
-    assert_same_answers(padded, packed, task, PRUNED, tmp_path)
+    assert_same_answers(padded, packed, CLASSIFIER, PRUNED, tmp_path)
 
 
 def test_no_row_is_computed_behind_a_sequence(tmp_path: Path) -> None:
