@@ -77,6 +77,9 @@ def run_server(
         return _run_workers(_share_cores(settings, workers), options, workers, log_level)
     except SystemExit:  # the address is taken; the log says so
         return 1
+    finally:
+        if uds is not None:
+            _remove_unused_socket(uds)
 
 
 def _check_socket_path(path: Path) -> None:
@@ -113,23 +116,30 @@ def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # there, workers add up their metrics
         make_app = partial(_worker_app, settings, log_level)
         config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
-        supervisor = Multiprocess(config, sockets=[_bind(config)])
-        supervisor.run()
+        with _bind(config) as shared:
+            supervisor = Multiprocess(config, sockets=[shared])
+            supervisor.run()
     return 1 if any(process.exitcode not in (0, -signal.SIGTERM) for process in supervisor.processes) else 0
 
 
 def _bind(config: uvicorn.Config) -> socket.socket:
     """Bind the socket that workers share, in place of a Unix socket that an earlier server left."""
-    if config.uds and Path(config.uds).is_socket() and not _is_listening(config.uds):
-        Path(config.uds).unlink()
+    if config.uds:
+        _remove_unused_socket(Path(config.uds))
     return config.bind_socket()
 
 
-def _is_listening(path: str) -> bool:
+def _remove_unused_socket(path: Path) -> None:
+    """Remove a Unix socket that no server listens to."""
+    if path.is_socket() and not _is_listening(path):
+        path.unlink()
+
+
+def _is_listening(path: Path) -> bool:
     """Return whether a server accepts connections at a Unix socket, or may do so for another user."""
     with socket.socket(socket.AF_UNIX) as client:
         try:
-            client.connect(path)
+            client.connect(str(path))
         except OSError as error:
             return not isinstance(error, ConnectionRefusedError)
         return True

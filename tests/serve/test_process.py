@@ -126,18 +126,20 @@ def test_logs_are_json_without_texts(start: Start, embedding_bundle: Path, tmp_p
     assert "secret" not in "".join(lines)
 
 
-def test_a_unix_socket_serves(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_unix_socket_serves_and_is_removed(workers: int, embedding_bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "s"
-    command = [*_COMMAND, str(embedding_bundle), "--uds", str(path), "--threads", "1"]
+    command = [*_COMMAND, str(embedding_bundle), "--uds", str(path), "--workers", str(workers), "--threads", "1"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        wait_until(path.exists)
+        wait_until(lambda: path.exists() and _is_listening(path))
         with Client(transport=HTTPTransport(uds=str(path))) as client:
             wait_until(lambda: client.get("http://server/health").status_code == 200)
             assert len(embed(client, "http://server", ["hello"])) == 1
     finally:
         process.terminate()
         assert process.wait(30) == 0
+    assert not path.exists()
 
 
 def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(tmp_path: Path) -> None:
@@ -146,9 +148,9 @@ def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(t
     with _bind(config):
         assert path.is_socket()
     with _bind(config) as bound:
-        assert not _is_listening(str(path))
+        assert not _is_listening(path)
         bound.listen()
-        assert _is_listening(str(path))
+        assert _is_listening(path)
 
 
 def test_gauges_of_workers_that_were_killed_are_forgotten(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def convert_data_set(data_set: DataSet, data: Path, work: Path) -> tuple[Path, P
     if data_set.read_train is None:
         return sources
     converted = work / "train.jsonl", work / "dev.jsonl"
+    work.mkdir(parents=True, exist_ok=True)
     readers = data_set.read_train, data_set.read_dev or data_set.read_train
     for read, source, copy in zip(readers, sources, converted, strict=True):
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in read(source))
