@@ -82,8 +82,8 @@ _search_option = option_group("Search")
     type=click.Choice(["auto", "none"]),
     default="auto",
     show_default=True,
-    help="auto: candidates may also let tokens of low importance leave, where the task and the length of dev's texts "
-    "allow it; none: all tokens stay.",
+    help="auto: candidates may also drop tokens of low importance between layers, where the task and the "
+    "length of dev's texts allow it; none: all tokens stay.",
 )
 @_search_option(
     "--max-tokens",

@@ -89,7 +89,7 @@ loss_option = option_group("Loss")
     "--prune-tokens",
     metavar="SCHEDULE",
     show_default="the student's",
-    help="Only with --train: let tokens of low importance leave the student, as for train.",
+    help="Only with --train: the student drops tokens of low importance between layers, as for train.",
 )
 @columns_option
 @corpus_options

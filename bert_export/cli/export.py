@@ -147,9 +147,9 @@ variants_option = option_group("Variants")
     "--prune-tokens",
     metavar="SCHEDULE",
     show_default="the checkpoint's",
-    help="Let tokens of low importance leave: layer:share, such as 2:0.5,4:0.25 to keep half of a text's tokens from "
-    "layer 2 on and a quarter from 4 on; auto: choose on the data of --evaluate or --calibrate; none. For tasks that "
-    "read the first token alone, such as text-classification.",
+    help="Drop tokens of low importance between layers: layer:share, such as 2:0.5,4:0.25 to keep half of a text's "
+    "tokens from layer 2 on and a quarter from 4 on; auto: choose on the data of --evaluate or --calibrate; none. For "
+    "tasks that read the first token alone, such as text-classification.",
 )
 @task_options
 @variants_option("--opset", type=int, help="ONNX opset version; only the default is supported.")

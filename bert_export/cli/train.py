@@ -79,7 +79,7 @@ task_option = option_group("Task")
     "--prune-tokens",
     metavar="SCHEDULE",
     show_default="that of the base",
-    help="Let tokens of low importance leave while training, as they will in the exported model: layer:share, such as "
+    help="Drop tokens of low importance between layers, in training as in the exported model: layer:share, such as "
     "2:0.5,4:0.25, or none. For tasks that read the first token alone, such as text-classification.",
 )
 @columns_option

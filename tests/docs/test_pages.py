@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from .pages import PAGES, README, ROOT, name_of
+from .pages import DOCS, PAGES, README, ROOT, name_of
 
 GUIDES = [path for path in (README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md") if path.exists()]
 
@@ -68,6 +68,11 @@ def test_links_resolve(page: Path) -> None:
         if not target.exists() or (anchor and has_all_headings(target) and anchor not in anchors(target)):
             broken.append(link)
     assert not broken
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    pages = {page.relative_to(DOCS).as_posix() for page in PAGES if "figures" not in page.parts}
+    assert set(re.findall(r"[\w/-]+\.md\b", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == pages
 
 
 def is_written(page: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -80,8 +81,8 @@ def _fidelity(report: Report, engine: str, others: Sequence[str]) -> tuple[str, 
         return MISSING, MISSING
     labels, drifts = ([row[key] for row in rows] for key in (_LABELS, _DRIFT))
     return (
-        f"**{labels[0]:.1%}** ({min(labels[1:]):.1%}–{max(labels[1:]):.1%})",
-        f"**{drifts[0]:.3f}** ({min(drifts[1:]):.3f}–{max(drifts[1:]):.3f})",
+        f"{labels[0]:.1%} ({min(labels[1:]):.1%}–{max(labels[1:]):.1%})",
+        f"{drifts[0]:.3f} ({min(drifts[1:]):.3f}–{max(drifts[1:]):.3f})",
     )
 
 
@@ -94,14 +95,21 @@ def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
     dates = _range(found.started_at[:10] for found in conditions)
     counts = _range(len(report.shapes) for report in reports.values())
     commits = sorted({report.conditions.commit or catalog.results[name].commit for name, report in reports.items()})
-    sizes = [tuple(map(int, case.name.split("x"))) for report in reports.values() for case in report.shapes]
-    batches, tokens = map(_range, zip(*sizes, strict=True))
+    batches, tokens = zip(*map(_sizes, reports.values()), strict=True)
+    longest = " or ".join(map(str, sorted({max(found) for found in tokens})))
     return (
         f"Speed-ups of bert-export over each in the same precision: the geometric mean (least–greatest) over {counts} "
-        f"shapes of {batches} sequences and {tokens} tokens, each the median of interleaved rounds. Labels and logits: "
-        f"bert-export's (the others') compared with FP32 on {_labelled_texts(reports)} labelled texts. "
+        f"shapes of {_range(chain(*batches))} sequences and {min(chain(*tokens))} to {longest} tokens, each the median "
+        f"of interleaved rounds. Labels and logits: bert-export's (the others') compared with FP32 on "
+        f"{_labelled_texts(reports)} labelled texts. "
         f"{machine}{threads} threads, {dates}, commit {', '.join(map(str, commits))}."
     )
+
+
+def _sizes(report: Report) -> tuple[list[int], list[int]]:
+    """Return the numbers of sequences and of tokens of a report's shapes."""
+    sizes = [case.name.split("x") for case in report.shapes]
+    return [int(batch) for batch, _ in sizes], [int(tokens) for _, tokens in sizes]
 
 
 def _range(values: Iterable[Any]) -> str:
