@@ -53,7 +53,9 @@ class PairedDrop:
     """How much less the model has, in percent of the reference's metric; negative where it has more, and NaN where the
     reference's is not above 0. A model whose metric is undefined has lost all."""
     drop_interval: Interval
-    """Its interval over resamples of the rows, each of which both models are measured on."""
+    """Its interval over resamples of the rows, each of which both models are measured on. Where they are equal in all,
+    as on rows that both get right, resamples tell nothing: then it is that of the rule of three, by which at most 3 of
+    as many rows differ (Hanley & Lippman-Hand, If nothing goes wrong, is everything all right?, JAMA 1983)."""
 
 
 def is_within(drop: float, limit: float) -> bool:
@@ -86,6 +88,10 @@ def paired_drop(
     counts = np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=_RESAMPLES)
     metrics, references = found.resample(counts), expected.resample(counts)
     point, base = found.value, expected.value
+    drops = _interval(np.array([_drop_percent(*pair) for pair in zip(metrics, references, strict=True)]))
+    if np.array_equal(metrics, references):
+        largest = min(_drop_percent(base - 3 / size, base), 100.0)
+        drops = Interval(-largest, largest)
     return PairedDrop(
         metric=task.metric,
         rows=len(examples),
@@ -93,7 +99,7 @@ def paired_drop(
         found=point,
         found_interval=_interval(metrics),
         drop_percent=_drop_percent(point, base),
-        drop_interval=_interval(np.array([_drop_percent(*pair) for pair in zip(metrics, references, strict=True)])),
+        drop_interval=drops,
     )
 
 

@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,6 +25,7 @@ from bert_runtime.cascade import Cascade, CascadeManifest, is_cascade
 from bert_runtime.cascade.loading import check_tasks
 from bert_runtime.cascade.manifest import Part
 from bert_runtime.cascade.task import MODELS
+from bert_runtime.errors import DataError
 from bert_runtime.machine import describe, installed_versions
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import Record
@@ -88,6 +90,11 @@ def build_cascade(
     """
     _check_output(output, (small, large), force=force)
     folds = split_folds(records, seed)
+    if 0 < max_drop < (row_percent := 100 / len(records)):
+        raise DataError(
+            f"{records[0].path}: expected at least {ceil(100 / max_drop)} labelled rows for a limit of {max_drop:g} %, "
+            f"found {len(records)}, of which one is {row_percent:.2g} %; label more, or allow a larger loss"
+        )
     with TemporaryDirectory(prefix="cascade-") as name:
         building = Path(name)
         progress("reading the bundles")
@@ -184,10 +191,13 @@ def _judge(
     progress("measuring latencies")
     texts = [example.inputs[0] for example in rows.examples]
     manifest = replace(manifest, latency_ms=measure_latency(Cascade(small, large, manifest), texts))
-    passed = is_allowed and is_within(judged["drop_percent"], max_drop)
+    num_refused = judged["refused_folds"]  # folds that judge no threshold
+    passed = is_allowed and 2 * num_refused <= NUM_FOLDS and is_within(judged["drop_percent"], max_drop)
     reason = _describe(judged, max_drop, {name: times["mean"] for name, times in manifest.latency_ms.items()})
     if not is_allowed:
         reason = f"no threshold is within the limit on all {len(records)} rows; {reason}"
+    elif num_refused:
+        reason = f"in {num_refused} of {NUM_FOLDS} folds no threshold is within the limit; {reason}"
     return CascadeResult(manifest=manifest, passed=passed, reason=reason)
 
 

@@ -91,15 +91,18 @@ class JudgedRows:
 
         Returns:
             The comparison on all rows, see `PairedDrop`, the small model's own metric, the share of the texts that it
-            answers, and the number of folds. The interval is one of rows: it takes the thresholds as given.
+            answers, the number of folds, and for how many of them no threshold was within the limit. The interval is
+            one of rows: it takes the thresholds as given.
         """
         cascade, large, small = ([*self.outputs[1]] for _ in range(3))
+        num_refused = 0
         for fold in range(NUM_FOLDS):
             inside, outside = (np.flatnonzero(rows).tolist() for rows in (self.folds == fold, self.folds != fold))
             tasks = self._fitted(outside)
             chosen, is_allowed = choose_threshold(
                 self.task, *self._marked(tasks, outside), [self.examples[row] for row in outside], max_drop
             )
+            num_refused += not is_allowed
             answers = self._marked(tasks, inside)
             sure = confidence(self.task, stack_single_window(answers[0]))
             for row, from_small, from_large, how_sure in zip(inside, *answers, sure, strict=True):
@@ -111,6 +114,7 @@ class JudgedRows:
             "small": self.task.score(small, self.examples)[drop.metric],
             "small_share": 1 - float(np.mean([output.arrays[1][0] for output in cascade])),
             "folds": NUM_FOLDS,
+            "refused_folds": num_refused,
         }
 
     def _fitted(self, rows: Sequence[int]) -> tuple[TextClassification, TextClassification]:

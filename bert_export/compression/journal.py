@@ -9,10 +9,13 @@ from typing import Any
 from bert_models.errors import CompressionError
 from bert_runtime.bundle.atomic_files import atomic_write
 
-__all__ = ["JOURNAL_NAME", "Journal"]
+__all__ = ["JOURNAL_NAME", "Journal", "is_unfinished"]
 
 JOURNAL_NAME = "candidates.jsonl"
-"""The journal's file in the folder of a search: a JSON object a line."""
+"""The journal's file in the folder of a search: a JSON object per line."""
+
+_FINISHED = "finished"
+"""Key of the last entry."""
 
 
 class Journal:
@@ -31,7 +34,7 @@ class Journal:
         self._path, self._clock = path, clock
         self._values: dict[str, Any] = {}
         self._past_s = 0.0
-        entries = self._read()
+        entries = _read(path)
         if entries and entries[0].get("request") != request:
             raise CompressionError(
                 f"{path}: the folder has another search ({_differences(entries[0].get('request'), request)}); repeat "
@@ -72,26 +75,40 @@ class Journal:
         """Return how many keys begin with `prefix`."""
         return sum(key.startswith(prefix) for key in self._values)
 
-    def _read(self) -> list[dict[str, Any]]:
-        """Return the entries of the file; none if there is no file."""
-        if not self._path.is_file():
-            return []
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines()
-        entries: list[dict[str, Any]] = []
-        for number, line in enumerate(lines, start=1):
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                if number == len(lines) > 1:
-                    break  # the process was killed while it wrote
-                raise CompressionError(f"{self._path}:{number}: expected JSON; start over with --force") from None
-            if not isinstance(entry, dict) or not entry.keys() >= ({"key", "elapsed_s", "value"} if entries else set()):
-                raise CompressionError(
-                    f"{self._path}:{number}: expected an object with key, elapsed_s and value, found {line:.60}; start "
-                    "over with --force"
-                )
-            entries.append(entry)
-        return entries
+    def finish(self) -> None:
+        """Remember that the search has ended."""
+        self.remember(_FINISHED, lambda: True)
+
+
+def is_unfinished(path: Path, request: Mapping[str, Any]) -> bool:
+    """Return whether a file is the journal of a request whose search was interrupted."""
+    try:
+        entries = _read(path)
+    except CompressionError:
+        return False
+    return bool(entries) and entries[0].get("request") == request and entries[-1].get("key") != _FINISHED
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a journal; none if there is no file."""
+    if not path.is_file():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    entries: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            if number == len(lines) > 1:
+                break  # the process was killed while it wrote
+            raise CompressionError(f"{path}:{number}: expected JSON; start over with --force") from None
+        if not isinstance(entry, dict) or not entry.keys() >= ({"key", "elapsed_s", "value"} if entries else set()):
+            raise CompressionError(
+                f"{path}:{number}: expected an object with key, elapsed_s and value, found {line:.60}; start over with "
+                "--force"
+            )
+        entries.append(entry)
+    return entries
 
 
 def _line(entry: Mapping[str, Any]) -> str:

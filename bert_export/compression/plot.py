@@ -33,18 +33,20 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """
     from matplotlib.figure import Figure
 
+    uncompressed_ms = rows[0]["uncompressed_latency_ms"]
     figure = Figure(figsize=(6.4, 4), layout="constrained", facecolor="white")
     axes = figure.add_subplot()
     for row in rows:
         low, high = row["compressed_interval"]
         error = [[max(row["compressed"] - low, 0.0)], [max(high - row["compressed"], 0.0)]]
         color = _SMALLER if row["pareto"] else _DOMINATED
-        axes.errorbar(row["latency_ms"], row["compressed"], error, fmt="o", color=color, capsize=3)
+        # Each was timed in turn with the uncompressed model, at another moment: only the ratio can be compared.
+        place = (uncompressed_ms / row["speedup"], row["compressed"])
+        axes.errorbar(*place, error, fmt="o", color=color, capsize=3)
         tokens = f", tokens {row['token_pruning']}" if row.get("token_pruning") else ""
         label = f"{len(row['layers'])} layers, {row['intermediate_size']}{tokens}"
-        place = (row["latency_ms"], row["compressed"])
         axes.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
-    axes.plot(rows[0]["uncompressed_latency_ms"], rows[0]["uncompressed"], "s", color=_UNCOMPRESSED)
+    axes.plot(uncompressed_ms, rows[0]["uncompressed"], "s", color=_UNCOMPRESSED)
     axes.axhline(rows[0]["uncompressed"], color=_UNCOMPRESSED, linewidth=0.8, linestyle=":")
     axes.set_xlabel("milliseconds for a text of dev (square: uncompressed INT8)")
     axes.set_ylabel(f"{rows[0]['metric']} on the search's rows, 95 % interval")

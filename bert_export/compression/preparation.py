@@ -25,6 +25,7 @@ from bert_models.errors import CompressionError, ConfigError
 from bert_models.first_token import check_prunable
 from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
 from bert_runtime.errors import DataError
+from bert_runtime.machine import describe
 from bert_runtime.records import Record
 from bert_runtime.tasks import Reranking, Task
 from bert_runtime.tokenization import TextTokenizer
@@ -77,11 +78,13 @@ class SearchRequest:
 
     def identity(self, source: Checkpoint) -> dict[str, Any]:
         """Return what must be equal for an interrupted search to go on, as JSON values."""
+        machine = describe()
         files = {"train": self.train, "unlabelled": self.unlabelled, "dev": self.dev}
         if self.test is not None:
             files["test"] = self.test
         return {
             "steps": _STEPS,
+            "processor": f"{machine['cpu']}, {machine['cpu_model']}",  # latencies of another one mean nothing here
             **asdict(self.goal),
             **self.settings.identity(),
             "training": self.settings.training(epochs=1).to_dict(),

@@ -1,6 +1,7 @@
 """Search for a smaller model with the task metric kept, and export it."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from bert_export.compression.data import SearchData, read_search_data
 from bert_export.compression.evaluator import CandidateEvaluator
 from bert_export.compression.gate import choose, remember_gate
 from bert_export.compression.goal import CompressionSettings, Goal
-from bert_export.compression.journal import JOURNAL_NAME, Journal
+from bert_export.compression.journal import JOURNAL_NAME, Journal, is_unfinished
 from bert_export.compression.latency_table import LatencyTable
 from bert_export.compression.measuring import drop_to_json
 from bert_export.compression.output import compression_record, write_bundle
@@ -73,7 +74,8 @@ def compress(
         unlabelled: further inputs to train on. The teacher labels all rows then.
         columns: column names of the files by field, see `bert_runtime.records.read_records`.
         settings: budget, vocabulary, training.
-        force: replace an existing bundle, and start over.
+        force: replace an existing bundle, and a search in the folder that has ended or is for something else; an
+            interrupted one goes on.
         progress: called with a line at the start of each stage.
 
     Returns:
@@ -110,7 +112,7 @@ def compress(
     folder, identity = make_folder(request), asked.identity(source)
     in_use = CompressionError(f"{folder}: another process is searching in this folder; wait until it ends")
     with exclusive(folder, in_use):
-        if force:
+        if force and not is_unfinished(folder / JOURNAL_NAME, identity):
             remove_contents(folder)
         journal = Journal(folder / JOURNAL_NAME, identity)
         return _search_and_finish(request, source, _prepare(request, source, task, data, journal, progress))
@@ -127,7 +129,10 @@ def _search_and_finish(request: SearchRequest, source: Checkpoint, evaluator: Ca
         measured = evaluator.measure_best()
     except Exception as error:  # of the file system or of PyTorch, too: what is measured is not lost
         stopped = f"the search failed ({error})"
-        if not (measured := evaluator.measured()):
+        measured = []
+        with suppress(Exception):  # the first error counts
+            measured = evaluator.measure_best()
+        if not measured:
             raise
     return _finish(request, evaluator, measured, source, stopped)
 
@@ -244,6 +249,8 @@ def _finish(
     given, max_tokens = evaluator.files.given, request.settings.max_tokens
     command = export_command(checkpoint, bundle, None, None, calibrate=given, max_tokens=max_tokens)
     write_bundle(request.folder / found["bundle"], bundle, record, source, command)
+    if not stopped:
+        journal.finish()
     rows = [_row(evaluator, item) for item in measured]
     return CompressionResult(
         passed=choice.passed,

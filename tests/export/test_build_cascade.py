@@ -11,6 +11,7 @@ from bert_export.cascade import build_cascade
 from bert_export.errors import ExportError
 from bert_runtime import load
 from bert_runtime.bundle_calibration import calibrate_scores
+from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 
 from ..conftest import LABELS
@@ -48,7 +49,7 @@ def test_a_cascade_that_saves_no_time_is_pointed_out(
     rows = rows_of(classifier_bundle, tmp_path)
     said: list[str] = []
     found = build_cascade(
-        classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1, progress=said.append
+        classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=2, progress=said.append
     )
     assert found.passed, found.reason
     assert any(line.startswith("warning: the cascade saves no time") for line in said) == is_warned
@@ -61,5 +62,12 @@ def test_a_large_model_without_a_right_answer_is_refused(classifier_bundle: Path
         replace(row, fields={**row.fields, "label": other[row.label()]}) for row in rows_of(classifier_bundle, tmp_path)
     ]
     with pytest.raises(ExportError, match=r"a large model whose accuracy is above 0, found 0\.0000"):
+        build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=2)
+    assert not (tmp_path / "both").exists()
+
+
+def test_too_few_rows_to_tell_the_limit_apart_are_refused(classifier_bundle: Path, tmp_path: Path) -> None:
+    rows = rows_of(classifier_bundle, tmp_path)
+    with pytest.raises(DataError, match=r"at least 100 labelled rows for a limit of 1 %, found 80, of which"):
         build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1)
     assert not (tmp_path / "both").exists()

@@ -84,5 +84,5 @@ def test_folds_without_a_threshold_are_answered_by_the_large_model() -> None:
     wrong, right = draw.uniform(2, 4, 200), np.zeros(200)
     judged = rows(np.stack([wrong, right], axis=1), np.tile([0.0, 5.0], (200, 1)), np.ones(200, np.int64))
     found = judged.judge(max_drop=0, seed=0)
-    assert (found["small_share"], found["drop_percent"]) == (0.0, 0.0)
+    assert (found["small_share"], found["drop_percent"], found["refused_folds"]) == (0.0, 0.0, NUM_FOLDS)
     assert not judged.choose(max_drop=0)[1]

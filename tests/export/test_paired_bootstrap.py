@@ -41,12 +41,16 @@ def test_the_interval_of_an_accuracy_is_that_of_the_binomial() -> None:
     assert drop.drop_interval.high == pytest.approx(100 * (1 - accuracy + error), abs=0.6)
 
 
-def test_models_that_err_on_the_same_rows_have_no_interval() -> None:
+def test_models_that_err_on_the_same_rows_have_the_interval_of_the_rule_of_three() -> None:
     task = TextClassification(labels=("a", "b"))
     found, labels = single(0.2, 1)
     examples = [Example((TextInput("x"),), int(label)) for label in labels]
     drop = paired_drop(task, outputs_of(found), task, outputs_of(found), examples)
-    assert (drop.drop_percent, drop.drop_interval.low, drop.drop_interval.high) == (0.0, 0.0, 0.0)
+    assert drop.drop_percent == 0.0
+    largest = pytest.approx(100 * 3 / NUM / drop.reference)
+    assert (-drop.drop_interval.low, drop.drop_interval.high) == (largest, largest)
+    few = paired_drop(task, outputs_of(found[:2]), task, outputs_of(found[:2]), examples[:2])
+    assert few.drop_interval.high == 100
     assert drop.found_interval.low < drop.found < drop.found_interval.high
 
 
@@ -107,7 +111,7 @@ def test_the_interval_of_a_reranker_is_one_of_queries() -> None:
     assert drop.found == pytest.approx(np.mean(alone))
     assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.006)
     assert drop.found_interval.high == pytest.approx(drop.found + error, abs=0.006)
-    assert drop.drop_interval.high == 0.0
+    assert drop.drop_interval.high == pytest.approx(100 * 3 / 200 / drop.reference)  # three of the queries
 
 
 def test_questions_about_one_context_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bert_export.compression.journal import Journal
+from bert_export.compression.journal import Journal, is_unfinished
 from bert_models.errors import CompressionError
 
 REQUEST = {"speedup": 2.0, "seed": 0}
@@ -47,6 +47,19 @@ def test_a_line_that_was_not_written_whole_is_dropped(tmp_path: Path) -> None:
     assert again.remember("a", never) == 1
     assert again.remember("b", lambda: 2) == 2
     assert Journal(path, REQUEST).remember("b", never) == 2
+
+
+def test_only_an_interrupted_search_for_the_same_is_unfinished(tmp_path: Path) -> None:
+    path = tmp_path / "j.jsonl"
+    assert not is_unfinished(path, REQUEST)
+    journal = Journal(path, REQUEST)
+    journal.remember("a", lambda: 1)
+    assert is_unfinished(path, REQUEST)
+    assert not is_unfinished(path, {**REQUEST, "speedup": 3.0})
+    journal.finish()
+    assert not is_unfinished(path, REQUEST)
+    path.write_bytes(b"no journal\n{}\n")
+    assert not is_unfinished(path, REQUEST)
 
 
 def test_another_search_is_not_continued(tmp_path: Path) -> None:
