@@ -227,8 +227,18 @@ class Model(TextEncoding, DocumentRanking):
         return np.stack(self.run_encodings([item.windows[0] for item in self.tokenize(inputs, first)]))
 
     def _predict(self, encoded: Sequence[EncodedInput]) -> Iterator[Result]:
-        for part in divide_by_output_size(encoded, self.task.output_bytes_per_token):
+        for part in divide_by_output_size(encoded, self.output_bytes):
             yield from map(self.task.decode, self.encoded_outputs(part))
+
+    def output_bytes(self, encoded: EncodedInput) -> int:
+        """Return the size of a tokenized input's raw outputs in bytes."""
+        return self._vector_bytes * sum(map(self.task.num_vectors, encoded.windows))
+
+    @property
+    def _vector_bytes(self) -> int:
+        """Size of a vector of raw outputs, float32; that of fill-mask is as wide as the vocabulary."""
+        width = self.task.output_width or (self.manifest.output.axes[-1] if self.manifest else None)
+        return 4 * (width if isinstance(width, int) else self.tokenizer.vocab_size)
 
     def encoded_outputs(self, encoded: Sequence[EncodedInput]) -> list[Outputs]:
         """Return the raw outputs of tokenized inputs, before post-processing, in the same order."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_runtime.numerics import Float32Array, FloatArray, IntArray
+from bert_runtime.numerics import Float32Array, FloatArray, IntArray, best_columns
 
 __all__ = [
     "SIMILARITIES",
@@ -143,20 +143,9 @@ def _merged(found: Neighbors, scores: Float32Array, first: int, k: int) -> Neigh
     """Return the `k` best of what was found and of a block's scores [N, M], whose first vector has number `first`."""
     indices = np.broadcast_to(np.arange(scores.shape[1]), scores.shape)
     if scores.shape[1] > k:
-        indices = _best_columns(scores, k)
+        indices = best_columns(scores, k)
         scores = np.take_along_axis(scores, indices, axis=1)
     indices = np.concatenate([found.indices, indices + first], axis=1)
     scores = np.concatenate([found.scores, scores], axis=1)
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return Neighbors(np.take_along_axis(indices, order, axis=1), np.take_along_axis(scores, order, axis=1))
-
-
-def _best_columns(scores: Float32Array, k: int) -> IntArray:
-    """Return the `k` largest of each row of scores [N, M], of equal ones the first, in their order: int64 [N, k]."""
-    scores = np.where(np.isnan(scores), -np.inf, scores)
-    worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
-    is_better, is_equal = scores > worst, scores == worst
-    room = k - is_better.sum(axis=1, keepdims=True)
-    if (is_equal.sum(axis=1, keepdims=True) > room).any():
-        is_equal &= is_equal.cumsum(axis=1) <= room
-    return np.nonzero(is_better | is_equal)[1].reshape(-1, k)

@@ -10,6 +10,7 @@ Torch-free: it uses `bert_runtime` alone. Install it with the extra `serve`; bul
 from typing import TYPE_CHECKING, Any
 
 from bert_serve.errors import (
+    AnswerTooLargeError,
     ClientGoneError,
     EmptyRequestError,
     ModelNotFoundError,
@@ -26,6 +27,7 @@ from bert_serve.settings import EngineSettings, ServerSettings
 from bert_serve.tables import batch_function
 
 __all__ = [
+    "AnswerTooLargeError",
     "ClientGoneError",
     "EmptyRequestError",
     "EngineSettings",

@@ -10,7 +10,8 @@
     ├── ClientGoneError           nobody waits for the answer any more
     ├── EmptyRequestError         a request without a single text
     ├── TooManyTextsError         more texts than a request may have
-    └── TextTooLongError          more tokens than a text may have
+    ├── TextTooLongError          more tokens than a text may have
+    └── AnswerTooLargeError       more numbers than a request may have computed
 
 Each has the HTTP status that fits. Messages go to clients: they hold no path of the server.
 """
@@ -20,6 +21,7 @@ from typing import ClassVar
 from bert_runtime.errors import BertError
 
 __all__ = [
+    "AnswerTooLargeError",
     "ClientGoneError",
     "EmptyRequestError",
     "ModelNotFoundError",
@@ -111,6 +113,13 @@ class TooManyTextsError(ServeError):
 
     status = 422
     reason = "too_many_texts"
+
+
+class AnswerTooLargeError(ServeError):
+    """A request's raw outputs would take more memory than they may."""
+
+    status = 413
+    reason = "answer_too_large"
 
 
 class TextTooLongError(ServeError):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -90,6 +91,8 @@ def _check_socket_path(path: Path) -> None:
         )
     if path.exists() and not path.is_socket():
         raise DeploymentError(f"{path}: expected a Unix socket or no file, found another file; choose another path")
+    if path.exists() and _is_listening(path):  # uvloop would take it away from there
+        raise DeploymentError(f"{path}: another server listens there; end it, or choose another path")
 
 
 def _run_alone(settings: ServerSettings, options: dict[str, Any]) -> int:
@@ -101,8 +104,12 @@ def _run_alone(settings: ServerSettings, options: dict[str, Any]) -> int:
         failed = server.should_exit = True
 
     server = uvicorn.Server(uvicorn.Config(create_app(settings, stop), **options))
+
+    def end(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True  # before uvicorn has its own handlers; it also raises the signal that ended it again
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: None)  # uvicorn raises the signal that ended it once more
+        signal.signal(number, end)
     server.run()
     return 1 if failed else 0
 
@@ -117,9 +124,18 @@ def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int
         make_app = partial(_worker_app, settings, log_level)
         config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
         with _bind(config) as shared:
-            supervisor = Multiprocess(config, sockets=[shared])
+            supervisor = _Supervisor(config, sockets=[shared])
             supervisor.run()
     return 1 if any(process.exitcode not in (0, -signal.SIGTERM) for process in supervisor.processes) else 0
+
+
+class _Supervisor(Multiprocess):
+    """Workers that share a socket, which is closed before they finish their requests: new clients are refused."""
+
+    def terminate_all(self) -> None:
+        for shared in self.sockets:
+            shared.close()
+        super().terminate_all()
 
 
 def _bind(config: uvicorn.Config) -> socket.socket:

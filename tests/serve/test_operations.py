@@ -145,6 +145,23 @@ def test_a_body_that_is_no_json_is_refused_with_the_place(embedding_client: Test
     assert response.json() == {"error": "Invalid JSON: EOF while parsing a value at line 1 column 11"}
 
 
+def test_outputs_that_would_fill_the_memory_are_refused(
+    embedding_client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bert_serve.serving.engine._MAX_OUTPUT_BYTES", 1 << 20)
+    assert embedding_client.post("/embed", json={"inputs": ["a"] * 100}).status_code == 200
+    monkeypatch.setattr(type(embedding_client.app.state.models["toy"].engine.model), "_vector_bytes", 1 << 20)
+    response = embedding_client.post("/embed", json={"inputs": ["a", "b"]})
+    assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
+    assert response.json()["error"].startswith("expected texts of which the model computes at most 1 MiB of numbers")
+
+
+@pytest.mark.parametrize("path", ["/health", "/live"])
+def test_probes_answer_head(path: str, embedding_client: TestClient) -> None:
+    response = embedding_client.head(path)
+    assert (response.status_code, response.content) == (200, b"")
+
+
 @pytest.mark.parametrize("path", ["/health", "/live"])
 def test_probes_take_no_other_method(embedding_client: TestClient, path: str) -> None:
     assert embedding_client.post(path).status_code == 405

@@ -142,6 +142,15 @@ def test_a_unix_socket_serves_and_is_removed(workers: int, embedding_bundle: Pat
     assert not path.exists()
 
 
+def test_a_socket_of_another_server_is_not_taken_away(embedding_bundle: Path, tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with _bind(uvicorn.Config("app", uds=str(path))) as bound:
+        bound.listen()
+        with pytest.raises(DeploymentError, match=f"{re.escape(str(path))}: another server listens there; end it"):
+            run_server(server_settings({"toy": embedding_bundle}), host="127.0.0.1", port=0, uds=path, drain_s=1)
+        assert path.is_socket()
+
+
 def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(tmp_path: Path) -> None:
     path = tmp_path / "s"
     config = uvicorn.Config("app", uds=str(path))

@@ -104,21 +104,21 @@ def stream_results(
         raise end
 
 
-def divide_by_output_size(encoded: Sequence[EncodedInput], bytes_per_token: int) -> Iterator[Sequence[EncodedInput]]:
+def divide_by_output_size(
+    encoded: Sequence[EncodedInput], output_bytes: Callable[[EncodedInput], int]
+) -> Iterator[Sequence[EncodedInput]]:
     """Divide tokenized inputs into runs of at most `_MAX_OUTPUT_BYTES` of raw outputs, or of one input.
 
     Args:
         encoded: the inputs, at least one.
-        bytes_per_token: see `Task.output_bytes_per_token`; 0 divides nothing.
+        output_bytes: returns the size of an input's raw outputs.
     """
     start = size = 0
-    if bytes_per_token:
-        for index, item in enumerate(encoded):
-            item_size = bytes_per_token * sum(map(len, item.windows))
-            if index > start and size + item_size > _MAX_OUTPUT_BYTES:
-                yield encoded[start:index]
-                start, size = index, 0
-            size += item_size
+    for index, item_size in enumerate(map(output_bytes, encoded)):
+        if index > start and size + item_size > _MAX_OUTPUT_BYTES:
+            yield encoded[start:index]
+            start, size = index, 0
+        size += item_size
     yield encoded[start:]
 
 

@@ -162,10 +162,9 @@ class Task(ABC):
         """Size of the output's last axis, such as the number of labels; `None` where the settings do not say."""
         return None
 
-    @property
-    def output_bytes_per_token(self) -> int:
-        """Size of the output for a token, of tasks with an output for each; 0 for others, whose outputs are small."""
-        return 0
+    def num_vectors(self, encoding: Encoding) -> int:
+        """Return how many vectors of `output_width` a sequence's output has; by default one."""
+        return 1
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Split the graph's output for a batch into one array per encoding, without padding.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from bert_runtime.errors import DataError, InputError
-from bert_runtime.numerics import FloatArray, softmax
+from bert_runtime.numerics import FloatArray, best_columns, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, Vocabulary
 from bert_runtime.tasks.checks import check_int, check_strings
@@ -114,7 +114,7 @@ class FillMask(Task):
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Split the logits of all masks of a batch, in order, by encoding: [masks, vocabulary] each."""
-        ends = np.cumsum([self._mask_count(encoding) for encoding in encodings])
+        ends = np.cumsum([self.num_vectors(encoding) for encoding in encodings])
         return np.split(array, ends[:-1])
 
     def graph_output(self, computed: Any, input_ids: Any) -> Any:
@@ -127,11 +127,12 @@ class FillMask(Task):
         masked[:, ::64] = self.mask_token_id
         return masked
 
-    def _mask_count(self, encoding: Encoding) -> int:
+    def num_vectors(self, encoding: Encoding) -> int:
+        """Return the number of masks."""
         return encoding.ids.count(self.mask_token_id)
 
     def input_error(self, value: TextInput, encodings: Sequence[Encoding]) -> str | None:
-        if self._mask_count(encodings[0]):
+        if self.num_vectors(encodings[0]):
             return None
         where = " within the model's maximum length" if encodings[0].overflowing else ""
         return f"expected at least one {self.mask_token}{where}, found none"
@@ -144,7 +145,8 @@ class FillMask(Task):
         masks = []
         for index, scores in zip(mask_indices, softmax(logits), strict=True):
             eligible = scores if allowed is None else scores[allowed]
-            best = np.argsort(-eligible, kind="stable")[: self.top_k]
+            best = best_columns(eligible[None], min(self.top_k, len(eligible)))[0]
+            best = best[np.argsort(-eligible[best], kind="stable")]
             tokens = (best if allowed is None else allowed[best]).tolist()
             # With other masks in the text, special tokens are kept, because the masks are special tokens.
             skip_special = len(mask_indices) == 1
@@ -198,7 +200,7 @@ class FillMask(Task):
                 self.single_token_id(word, vocabulary)
         except InputError as error:
             return str(error)
-        found, expected = self._mask_count(windows[0]), len(example.target)
+        found, expected = self.num_vectors(windows[0]), len(example.target)
         if found == expected:
             return None
         return f"expected {expected} masks within the model's maximum length, found {found}"

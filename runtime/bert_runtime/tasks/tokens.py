@@ -46,10 +46,8 @@ class TokenTask(Task):
         """Every token has a prediction."""
         return False
 
-    @property
-    def output_bytes_per_token(self) -> int:
-        """Size of a float32 vector."""
-        return 4 * (self.output_width or 1)
+    def num_vectors(self, encoding: Encoding) -> int:
+        return len(encoding)
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         return drop_padding(array, encodings)

@@ -114,7 +114,7 @@ class BatchFunction:
         """
         task = self.task
         if isinstance(task, FeatureExtraction):
-            row_bytes = task.output_bytes_per_token * Manifest.read(Path(self.bundle)).max_tokens
+            row_bytes = 4 * task.output_width * Manifest.read(Path(self.bundle)).max_tokens
         elif isinstance(task, FillMask):
             row_bytes = 4 * int(Manifest.read(Path(self.bundle)).output.axes[-1])
         else:

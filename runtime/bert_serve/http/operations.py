@@ -17,6 +17,7 @@ _HEALTH = {"status": "ready", "models": ["minilm"]}
 _METRICS = 'bert_requests_total{route="/embed",status="200"} 3.0'
 
 
+@router.head("/health", include_in_schema=False)
 @router.get(
     "/health",
     summary="Ready: all models are loaded and have passed their self-tests",
@@ -31,6 +32,7 @@ async def health(request: Request) -> Response:
     return JSONResponse({"status": "ready", "models": list(models)})
 
 
+@router.head("/live", include_in_schema=False)
 @router.get(
     "/live",
     summary="Alive: the server answers",

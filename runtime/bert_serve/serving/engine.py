@@ -19,7 +19,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
-from bert_serve.errors import TextTooLongError, TooManyTextsError
+from bert_serve.errors import AnswerTooLargeError, TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
 from bert_serve.serving.caller import Caller, wait_for
 from bert_serve.serving.sizes import num_answers, num_characters
@@ -52,6 +52,9 @@ vocabulary."""
 
 _SMOOTHING = 0.05
 """Weight of the newest request in the tokens per character. A judgement."""
+
+_MAX_OUTPUT_BYTES = 1 << 28
+"""Raw outputs of a request: scores of 2,200 masks, or 87,000 vectors of 768 numbers for tokens. A judgement."""
 
 _LABEL_SETS = 16
 """Label sets of zero-shot classification whose hypotheses are kept tokenized. A judgement."""
@@ -161,9 +164,9 @@ class Engine:
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
         self.check_lengths(encoded, truncate=truncate)
-        num_tokens = sum(len(window) for item in encoded for window in item.windows)
-        found = num_tokens / max(1, length)
-        self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
+        if length and not any(map(self._is_cut, encoded)):  # what is cut off has characters and no tokens
+            found = sum(len(window) for item in encoded for window in item.windows) / length
+            self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
 
@@ -216,12 +219,15 @@ class Engine:
             limit = min(limit, most)
         for index, item in enumerate(encoded):
             num_tokens = sum(map(len, item.windows))
-            cut = not windowed and len(item.windows) == 1 and bool(item.windows[0].overflowing)
-            if cut or num_tokens > limit:
+            if (cut := self._is_cut(item)) or num_tokens > limit:
                 found = f"more than {num_tokens}" if cut else str(num_tokens)
                 if len(item.windows) > 1:
                     found += f" in {len(item.windows)} overlapping windows"
                 raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")
+
+    def _is_cut(self, item: EncodedInput) -> bool:
+        """Return whether an input is longer than what the model reads of it."""
+        return not self.model.task.splits_long_inputs and any(window.overflowing for window in item.windows)
 
     async def outputs(
         self, encoded: Sequence[EncodedInput], caller: Caller | None = None, reservation: Reservation | None = None
@@ -237,10 +243,16 @@ class Engine:
             QueueFullError: too much work is waiting.
             QueueTimeoutError: the work was not started in time.
             ClientGoneError: the client has gone.
+            AnswerTooLargeError: the outputs of all inputs together would take too much memory.
             BundleError: the graph failed.
         """
         if not encoded:
             return []
+        if (size := sum(map(self.model.output_bytes, encoded))) > _MAX_OUTPUT_BYTES:
+            raise AnswerTooLargeError(
+                f"expected texts of which the model computes at most {_MAX_OUTPUT_BYTES >> 20} MiB of numbers, found "
+                f"{size >> 20} MiB; send fewer at a time"
+            )
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 

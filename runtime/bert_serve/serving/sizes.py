@@ -22,5 +22,6 @@ def count_tokens(outputs: Sequence[Outputs]) -> int:
 
 
 def num_answers(outputs: Sequence[Outputs], task: Task) -> int:
-    """Count what is decoded: the windows of long texts, and for each as many answers as were asked for."""
-    return sum(len(output.arrays) for output in outputs) * int(getattr(task, "top_k", 1) or 1)
+    """Count what is decoded: windows, masks and tokens, and for each as many answers as were asked for."""
+    found = sum(task.num_vectors(window) for output in outputs for window in output.encodings)
+    return found * int(getattr(task, "top_k", 1) or 1)

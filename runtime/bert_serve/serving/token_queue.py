@@ -19,6 +19,10 @@ from bert_serve.errors import QueueFullError, QueueTimeoutError
 
 __all__ = ["Job", "Reservation", "TokenQueue"]
 
+_MAX_SHARE = 0.5
+"""Share of the tokens that may wait which one job counts as at most, so that a long one does not refuse all others
+until most of it is done. A judgement."""
+
 _WAIT_MARGIN = 0.8
 """Share of the longest wait that a job may be expected to wait: the throughput, from which that is computed, varies. A
 judgement."""
@@ -74,7 +78,7 @@ class TokenQueue:
     """Jobs of many threads for one worker.
 
     Args:
-        max_tokens: tokens that may wait.
+        max_tokens: tokens that may wait; of one job at most half as many count.
         take_tokens: about how many tokens are taken at a time.
         turn_tokens: tokens that a job gives before the next job's turn.
         max_wait_s: how long a job may wait until its start.
@@ -98,6 +102,8 @@ class TokenQueue:
         self._jobs: deque[Job] = deque()
         self._changed = Condition()
         self._closed = False
+        self._counted = 0
+        """Tokens that wait, of each job as many as count."""
         self._first_turns = 0
         """Tokens that are taken before a new job has its first turn: at most one turn of each job."""
         self.num_tokens = 0
@@ -150,16 +156,25 @@ class TokenQueue:
             if self._closed:
                 raise QueueFullError("the model is being replaced; try again")
             self._check_room(job.num_waiting_tokens)
-            self.num_tokens += job.num_waiting_tokens
+            self._change(0, job.num_waiting_tokens)
             self._append(job)
             self._changed.notify()
 
     def _count(self, reservation: Reservation, sign: int) -> None:
-        self.num_tokens += sign * reservation.num_tokens
+        self._change(*(0, reservation.num_tokens)[::sign])
         self._first_turns += sign * min(reservation.num_tokens, self._turn_tokens)
 
+    def _change(self, before: int, after: int) -> None:
+        """Count that a job had some tokens waiting, and has others now."""
+        self.num_tokens += after - before
+        self._counted += self._counting(after) - self._counting(before)
+
+    def _counting(self, num_tokens: int) -> int:
+        """Return as how many tokens those of one job count."""
+        return min(num_tokens, int(_MAX_SHARE * self._max_tokens))
+
     def _check_room(self, num_tokens: int) -> None:
-        if self.num_tokens and self.num_tokens + num_tokens > self._max_tokens:
+        if self._counted and self._counted + self._counting(num_tokens) > self._max_tokens:
             raise QueueFullError(
                 f"expected at most {self._max_tokens:,} waiting tokens, found {self.num_tokens:,} and this "
                 f"request's {num_tokens:,}; try again later",
@@ -219,7 +234,7 @@ class TokenQueue:
                 f"{self._max_wait_s * 1e3:.0f} ms; try again later"
             )
         if job.error is not None:
-            self.num_tokens -= job.num_waiting_tokens
+            self._change(job.num_waiting_tokens, 0)
             job.finish(job)
             return None
         first, room = job.taken, min(max_tokens, job.turn_left)
@@ -228,9 +243,9 @@ class TokenQueue:
             room -= len(job.sequences[job.taken])
             job.taken += 1
         num_tokens = sum(len(job.sequences[index]) for index in range(first, job.taken))
+        self._change(job.num_waiting_tokens, job.num_waiting_tokens - num_tokens)
         job.num_waiting_tokens -= num_tokens
         job.turn_left -= num_tokens
-        self.num_tokens -= num_tokens
         if job.taken < len(job.sequences):
             self._append(job)
         return range(first, job.taken)
@@ -241,7 +256,7 @@ class TokenQueue:
             if job in self._jobs:
                 self._jobs.remove(job)
                 self._first_turns -= min(job.num_waiting_tokens, job.turn_left)
-                self.num_tokens -= job.num_waiting_tokens
+                self._change(job.num_waiting_tokens, 0)
 
     def close(self) -> None:
         """Accept no more jobs; those that wait are still taken."""

@@ -63,11 +63,27 @@ def test_a_sequence_longer_than_a_turn_is_taken_alone() -> None:
     assert waiting.num_tokens == 500
 
 
-def test_more_tokens_than_the_bound_are_refused_unless_nothing_waits() -> None:
+def test_more_tokens_than_the_bound_are_refused() -> None:
     waiting = queue(max_tokens=100)
-    put(waiting, job(150))
-    with pytest.raises(QueueFullError, match="expected at most 100 waiting tokens, found 150 and this request's 1"):
+    for tokens in (40, 40):
+        put(waiting, job(tokens))
+    with pytest.raises(QueueFullError, match="expected at most 100 waiting tokens, found 80 and this request's 21"):
+        put(waiting, job(21))
+
+
+def test_a_long_request_leaves_room_for_others() -> None:
+    jobs, waiting = [job(*[10] * 100), job(30), job(20)], queue(max_tokens=100, take_tokens=10)
+    for request in jobs:  # the first counts as 50
+        put(waiting, request)
+    assert waiting.num_tokens == 1050
+    with pytest.raises(QueueFullError, match="found 1,050 and this request's 1"):
         put(waiting, job(1))
+    waiting.cancel(jobs[1])
+    put(waiting, job(30))
+    while waiting.num_tokens:
+        waiting.take()
+    put(waiting, job(50))  # as much as before there was a long one
+    put(waiting, job(50))
 
 
 def test_a_request_that_would_start_too_late_is_refused_at_once() -> None:
@@ -128,7 +144,8 @@ def test_a_job_that_a_take_has_no_room_for_goes_on_with_the_next_take() -> None:
 
 def test_texts_that_are_being_tokenized_count_as_waiting() -> None:
     waiting = queue(max_tokens=100)
-    with waiting.reserve(90), pytest.raises(QueueFullError, match="found 90 and this request's 20"):
+    full = pytest.raises(QueueFullError, match="found 90 and this request's 20")
+    with waiting.reserve(45), waiting.reserve(45), full:
         put(waiting, job(20))
     assert waiting.num_tokens == 0
     put(waiting, job(20))
@@ -149,7 +166,8 @@ def test_a_job_with_a_reservation_is_not_refused_for_those_that_came_later() -> 
 
 def test_a_job_with_far_more_tokens_than_its_reservation_needs_room() -> None:
     waiting = queue(max_tokens=100)
-    put(waiting, job(50))
-    with waiting.reserve(10) as reservation, pytest.raises(QueueFullError, match="found 50 and this request's 60"):
+    put(waiting, job(30))
+    put(waiting, job(30))
+    with waiting.reserve(10) as reservation, pytest.raises(QueueFullError, match="found 60 and this request's 60"):
         waiting.put(job(60), reservation)
-    assert waiting.num_tokens == 50
+    assert waiting.num_tokens == 60
