@@ -139,6 +139,15 @@ def test_other_origins_may_call_only_where_they_are_named(start_client: StartCli
     assert response.headers["access-control-allow-origin"] == "http://page.test"
 
 
+def test_a_page_can_read_that_the_server_failed(start_client: StartClient, embedding_bundle: Path) -> None:
+    client = start_client({"toy": embedding_bundle}, cors_origins=("http://page.test",))
+    app: Any = client.app
+    app.state.models["toy"].engine.encode = None  # calling it fails
+    response = client.post("/embed", json={"inputs": "hello"}, headers={"Origin": "http://page.test"})
+    assert response.status_code == 500
+    assert response.headers["access-control-allow-origin"] == "http://page.test"
+
+
 def test_a_body_that_is_no_json_is_refused_with_the_place(embedding_client: TestClient) -> None:
     response = embedding_client.post("/", content=b'{"inputs": ', headers={"Content-Type": "application/json"})
     assert response.status_code == 422

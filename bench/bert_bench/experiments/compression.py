@@ -41,7 +41,8 @@ def results_table(results: Path) -> str:
         "speed",
         "what is left",
         "minutes",
-        "by hand",
+        "first layers",
+        "DistilBERT's recipe",
     ]
     found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
     return markdown_table(header, [_row(result) for result in found])
@@ -57,11 +58,12 @@ def _row(result: dict[str, Any]) -> list[str]:
         f"{gate['drop_percent']:.2f} %", f"{low:.2f} to {high:.2f} %",
         f"{speed['uncompressed_latency_ms']:.3f} → {speed['latency_ms']:.3f}", f"{speed['speedup']:.2f}×",
         f"{len(record['layers_kept'])} layers, width {record['intermediate_size']}{_pruned(record)}",
-        f"{record['seconds'] / 60:.0f}", _by_hand(result.get("by_hand")),
+        f"{record['seconds'] / 60:.0f}", *(_by_hand(result, way) for way in ("first_layers", "distilbert")),
     ]  # fmt: skip
 
 
-def _by_hand(found: dict[str, Any] | None) -> str:
+def _by_hand(result: dict[str, Any], way: str) -> str:
+    found = result.get("by_hand", {}).get(way)
     return f"{found['gate']['drop_percent']:.2f} %, {found['time']['speedup']:.2f}×" if found else ""
 
 
@@ -85,7 +87,8 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--prune-tokens", type=click.Choice(PRUNINGS), default="auto", show_default=True)
 @click.option("--batch-size", type=int, default=CompressionSettings.batch_size, show_default=True)
 @click.option("--budget", type=DurationType(), default="60m", show_default=True)
-@click.option("--by-hand", is_flag=True, help="Measure as many of the first layers, fine-tuned on labels, as well.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the training and of the search.")
+@click.option("--by-hand", is_flag=True, help="Also measure what needs no search, see `compression_by_hand`.")
 @click.option("--only-fine-tune", is_flag=True, help="Compress nothing.")
 @path_option("--work", "Folder for checkpoints, bundles and searches.")
 @path_option("--output", "Folder for results.")
@@ -105,22 +108,23 @@ def main(
     prune_tokens: str,
     batch_size: int,
     budget: float,
+    seed: int,
     by_hand: bool,
     only_fine_tune: bool,
     work: Path,
     output: Path,
 ) -> None:
     """Compress a fine-tuned checkpoint and write what was measured."""
-    folder = work / (name if base_name is None else f"{name}-{base_name.lower()}")
+    folder = work / "-".join([name, *([base_name.lower()] if base_name else []), *([f"seed-{seed}"] if seed else [])])
     files = task_files(name, data, folder)
-    given = {"lr": fine_tune_lr, "epochs": fine_tune_epochs}
-    recipe = {key: value for key, value in given.items() if value is not None}
-    checkpoint = fine_tuned(name, base, files, folder, **recipe)
+    given = {"lr": fine_tune_lr, "epochs": fine_tune_epochs, "seed": seed}
+    changes = {key: value for key, value in given.items() if value is not None}
+    checkpoint = fine_tuned(name, base, files, folder, **changes)
     if only_fine_tune:
         return
     settings = CompressionSettings(
         budget_s=budget, lr=lr, hidden_weight=hidden_weight, copies=copies, prune_tokens=prune_tokens,
-        batch_size=batch_size,
+        batch_size=batch_size, seed=seed,
     )  # fmt: skip
     found: Any = compress(
         checkpoint, folder / "small", files.train, files.dev, Goal(speedup, max_drop),
@@ -134,8 +138,8 @@ def main(
     if unlabelled_name:
         kept["unlabelled"] = TITLES[unlabelled_name]
     if by_hand:
-        kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]), **recipe)
-    title = TITLES[name] if base_name is None else f"{TITLES[name]} from {base_name}"
+        kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]), **changes)
+    title = f"{TITLES[name]}{f' from {base_name}' if base_name else ''}{f', seed {seed}' if seed else ''}"
     result = {"title": title, "budget_s": budget, "training": training, **kept}
     write_result(output / f"{folder.name}.json", result)
     click.echo(results_table(output))

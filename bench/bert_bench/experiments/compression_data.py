@@ -19,7 +19,7 @@ from bert_models.training.dev_split import split_rows
 from bert_models.training.infer_task import label_reader
 from bert_runtime.records import read_records
 
-__all__ = ["TITLES", "TaskFiles", "fine_tuned", "task_files", "unlabelled_file"]
+__all__ = ["TITLES", "TaskFiles", "fine_tuned", "recipe", "task_files", "unlabelled_file"]
 
 TITLES = {
     "sst2": "SST-2",
@@ -110,7 +110,12 @@ def _write(path: Path, rows: Iterable[Any]) -> None:
     path.write_text("".join(lines), encoding="utf-8")
 
 
-def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path, **recipe: Any) -> Path:
+def recipe(name: str, **changes: Any) -> TrainSettings:
+    """Return the settings that a task is trained with, of which some may be changed."""
+    return replace(_DATA_SETS[name].settings, sort_by_length=True, **changes)
+
+
+def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path, **changes: Any) -> Path:
     """Return the folder of the uncompressed checkpoint; fine-tune it unless it is there.
 
     Args:
@@ -118,13 +123,12 @@ def fine_tuned(name: str, base: Path, files: TaskFiles, folder: Path, **recipe: 
         base: checkpoint to start from.
         files: the task's files; its gate is not used.
         folder: where the checkpoint is written.
-        recipe: settings of the training in place of the task's.
+        changes: settings of the training in place of the task's.
     """
     data_set, checkpoint = _DATA_SETS[name], folder / "checkpoint"
     if not (checkpoint / REPORT_NAME).is_file():
-        settings = replace(data_set.settings, sort_by_length=True, **recipe)
         fine_tune(
-            data_set.task, base, files.train, files.dev, checkpoint, settings, task_settings=data_set.task_settings,
-            force=True, progress=click.echo,
+            data_set.task, base, files.train, files.dev, checkpoint, recipe(name, **changes),
+            task_settings=data_set.task_settings, force=True, progress=click.echo,
         )  # fmt: skip
     return checkpoint

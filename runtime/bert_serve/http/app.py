@@ -64,11 +64,11 @@ def create_app(
     add_error_handlers(app, bodies)
     app.add_middleware(BodyLimit, max_bytes=settings.max_body_bytes)
     app.add_middleware(ApiKeys, keys=settings.api_keys)
-    if settings.cors_origins:
+    app.add_middleware(RequestLog, metrics=metrics, log_texts=settings.log_texts)
+    if settings.cors_origins:  # around all, so that pages can read every failure
         app.add_middleware(
             CORSMiddleware, allow_origins=list(settings.cors_origins), allow_methods=["*"], allow_headers=["*"]
         )
-    app.add_middleware(RequestLog, metrics=metrics, log_texts=settings.log_texts)
     return app
 
 

@@ -1,6 +1,6 @@
 """Middleware of every request: an id, a key, a limit, a line in the log.
 
-    RequestLog ─▶ ApiKeys ─▶ BodyLimit ─▶ routes
+    Starlette's CORSMiddleware, with --cors-origin ─▶ RequestLog ─▶ ApiKeys ─▶ BodyLimit ─▶ routes
 
 Plain ASGI: classes that wrap an application. Starlette's base class for middleware would cost a task for each request.
 """
