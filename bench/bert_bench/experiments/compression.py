@@ -44,7 +44,8 @@ def results_table(results: Path) -> str:
         "first layers",
         "DistilBERT's recipe",
     ]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))]
+    paths = sorted(results.glob("*.json"), key=lambda path: path.stem)
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     return markdown_table(header, [_row(result) for result in found])
 
 
