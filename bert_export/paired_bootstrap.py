@@ -54,8 +54,8 @@ class PairedDrop:
     reference's is not above 0. A model whose metric is undefined has lost all."""
     drop_interval: Interval
     """Its interval over resamples of the rows, each of which both models are measured on. Where they are equal in all,
-    as on rows that both get right, resamples tell nothing: then it is that of the rule of three, by which at most 3 of
-    as many rows differ (Hanley & Lippman-Hand, If nothing goes wrong, is everything all right?, JAMA 1983)."""
+    as on rows that both get right, resamples tell nothing: then it is about that of the rule of three, by which at most
+    3 of as many rows differ (Hanley & Lippman-Hand, If nothing goes wrong, is everything all right?, JAMA 1983)."""
 
 
 def is_within(drop: float, limit: float) -> bool:
@@ -89,9 +89,9 @@ def paired_drop(
     metrics, references = found.resample(counts), expected.resample(counts)
     point, base = found.value, expected.value
     drops = _interval(np.array([_drop_percent(*pair) for pair in zip(metrics, references, strict=True)]))
-    if np.array_equal(metrics, references):
-        largest = min(_drop_percent(base - 3 / size, base), 100.0)
-        drops = Interval(-largest, largest)
+    if np.array_equal(metrics, references, equal_nan=True):
+        largest = _drop_percent(base - 3 / size, base)
+        drops = Interval(max(-largest, _drop_percent(1.0, base)), min(largest, 100.0))
     return PairedDrop(
         metric=task.metric,
         rows=len(examples),

@@ -90,11 +90,6 @@ def build_cascade(
     """
     _check_output(output, (small, large), force=force)
     folds = split_folds(records, seed)
-    if 0 < max_drop < (row_percent := 100 / len(records)):
-        raise DataError(
-            f"{records[0].path}: expected at least {ceil(100 / max_drop)} labelled rows for a limit of {max_drop:g} %, "
-            f"found {len(records)}, of which one is {row_percent:.2g} %; label more, or allow a larger loss"
-        )
     with TemporaryDirectory(prefix="cascade-") as name:
         building = Path(name)
         progress("reading the bundles")
@@ -182,6 +177,12 @@ def _judge(
         raise ExportError(
             f"{records[0].path}: expected a large model whose {judged['metric']} is above 0, found "
             f"{judged['reference']:.4f} on {len(records)} rows; give rows of its task, or fine-tune it first"
+        )
+    if 0 < max_drop < (row_percent := 100 / (len(records) * judged["reference"])):
+        raise DataError(
+            f"{records[0].path}: expected at least {ceil(len(records) * row_percent / max_drop)} labelled rows for a "
+            f"limit of {max_drop:g} %, found {len(records)}, of which one is {row_percent:.2g} % of the large model's "
+            f"{judged['metric']}; label more, or allow a larger loss"
         )
     manifest = CascadeManifest(
         threshold=chosen.value, parts=parts, metric=large.task.metric, max_drop_percent=max_drop,

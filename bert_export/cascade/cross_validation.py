@@ -87,31 +87,36 @@ class JudgedRows:
     def judge(self, max_drop: float, seed: int) -> dict[str, Any]:
         """Compare cascades with the large model: each fold by what calibrates and chooses on the others.
 
-        A fold for which no threshold is within the limit on the others is answered by the large model.
+        A fold for which no threshold is within the limit on the others judges nothing, unless there is no other one:
+        then the large model answers.
 
         Returns:
-            The comparison on all rows, see `PairedDrop`, the small model's own metric, the share of the texts that it
-            answers, the number of folds, and for how many of them no threshold was within the limit. The interval is
-            one of rows: it takes the thresholds as given.
+            The comparison on the rows of the folds that judge, see `PairedDrop`, the small model's own metric, the
+            share of the texts that it answers, the number of folds, and for how many of them no threshold was within
+            the limit. The interval is one of rows: it takes the thresholds as given.
         """
         cascade, large, small = ([*self.outputs[1]] for _ in range(3))
-        num_refused = 0
+        judging = np.ones(len(self.examples), dtype=bool)
         for fold in range(NUM_FOLDS):
             inside, outside = (np.flatnonzero(rows).tolist() for rows in (self.folds == fold, self.folds != fold))
             tasks = self._fitted(outside)
             chosen, is_allowed = choose_threshold(
                 self.task, *self._marked(tasks, outside), [self.examples[row] for row in outside], max_drop
             )
-            num_refused += not is_allowed
+            judging[inside] = is_allowed
             answers = self._marked(tasks, inside)
             sure = confidence(self.task, stack_single_window(answers[0]))
             for row, from_small, from_large, how_sure in zip(inside, *answers, sure, strict=True):
                 small[row], large[row] = from_small, from_large
                 cascade[row] = from_small if is_allowed and how_sure >= chosen.value else from_large
-        drop = paired_drop(self.task, cascade, self.task, large, self.examples, seed)
+        num_refused = len(np.unique(self.folds[~judging]))
+        rows = np.flatnonzero(judging).tolist() or range(len(judging))
+        cascade, large, small = ([outputs[row] for row in rows] for outputs in (cascade, large, small))
+        examples = [self.examples[row] for row in rows]
+        drop = paired_drop(self.task, cascade, self.task, large, examples, seed)
         return {
             **asdict(drop),
-            "small": self.task.score(small, self.examples)[drop.metric],
+            "small": self.task.score(small, examples)[drop.metric],
             "small_share": 1 - float(np.mean([output.arrays[1][0] for output in cascade])),
             "folds": NUM_FOLDS,
             "refused_folds": num_refused,

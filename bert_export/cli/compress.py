@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bert_export.cli.help import ExampleCommand, option_group
-from bert_export.cli.options import columns_option, force_option, input_option, json_option, output_option
+from bert_export.cli.options import columns_option, input_option, json_option, output_option
 from bert_export.cli.output import predict_arguments, print_json, print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH, DurationType, TokensType
 from bert_export.cli.progress import progress_printer
@@ -108,7 +108,9 @@ _search_option = option_group("Search")
 @_search_option("--batch-size", type=int, default=32, show_default=True, help="Sequences per batch.")
 @_search_option("--seed", type=int, default=0, show_default=True, help="Seed of the split and of the training.")
 @output_option("--plot", type=PATH, help="Draw the candidates to this file (png, svg, pdf).")
-@force_option
+@output_option(
+    "--force", is_flag=True, help="Replace the bundle and the search of an earlier run; an interrupted search goes on."
+)
 @json_option
 def compress(
     checkpoint: str,

@@ -15,7 +15,7 @@ JOURNAL_NAME = "candidates.jsonl"
 """The journal's file in the folder of a search: a JSON object per line."""
 
 _FINISHED = "finished"
-"""Key of the last entry."""
+"""Key of the last entry of a search that has ended."""
 
 
 class Journal:
@@ -76,7 +76,8 @@ class Journal:
         return sum(key.startswith(prefix) for key in self._values)
 
     def finish(self) -> None:
-        """Remember that the search has ended."""
+        """Remember that the search has ended, also if it had before and went on with more time."""
+        self._values.pop(_FINISHED, None)
         self.remember(_FINISHED, lambda: True)
 
 

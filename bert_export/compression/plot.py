@@ -48,7 +48,7 @@ def plot_candidates(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         axes.annotate(label, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
     axes.plot(uncompressed_ms, rows[0]["uncompressed"], "s", color=_UNCOMPRESSED)
     axes.axhline(rows[0]["uncompressed"], color=_UNCOMPRESSED, linewidth=0.8, linestyle=":")
-    axes.set_xlabel("milliseconds for a text of dev (square: uncompressed INT8)")
+    axes.set_xlabel("milliseconds for a text of dev, by the ratio to uncompressed INT8 (square)")
     axes.set_ylabel(f"{rows[0]['metric']} on the search's rows, 95 % interval")
     axes.set_xlim(left=0)
     write_figure(path, lambda partial, picture_format: figure.savefig(partial, format=picture_format, dpi=150))

@@ -80,7 +80,7 @@ def compress(
 
     Returns:
         The result. If what was asked for cannot be reached, on Ctrl-C, and if the search fails later than its first
-        bundle, the best bundle is in the search's folder.
+        training, the best bundle is in the search's folder.
 
     Raises:
         CompressionError: the model or the files do not allow a search, another process is searching in the folder, or
@@ -129,6 +129,7 @@ def _search_and_finish(request: SearchRequest, source: Checkpoint, evaluator: Ca
         measured = evaluator.measure_best()
     except Exception as error:  # of the file system or of PyTorch, too: what is measured is not lost
         stopped = f"the search failed ({error})"
+        evaluator.progress(f"{stopped}; exporting the best candidate so far, if there is one")
         measured = []
         with suppress(Exception):  # the first error counts
             measured = evaluator.measure_best()
@@ -188,6 +189,7 @@ def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
     if goal.speedup is not None:
         if not evaluator.pool(goal.speedup):
             fastest = evaluator.max_speedup()  # only now: the pool has timed the shapes that seemed fast enough
+            evaluator.journal.finish()
             raise CompressionError(
                 f"{goal.speedup:g}× cannot be reached: the fastest candidate is predicted to be {fastest:.2f}× as fast "
                 "as the uncompressed INT8 on the texts of dev; ask for less, with --force"
@@ -197,6 +199,7 @@ def _search(goal: Goal, evaluator: CandidateEvaluator) -> list[Measured]:
     fastest = evaluator.max_speedup()
     ladder = speed_ladder(fastest)
     if not ladder:
+        evaluator.journal.finish()
         raise CompressionError(
             f"nothing to gain: the fastest candidate is predicted to be {fastest:.2f}× as fast as the uncompressed "
             "INT8 on the texts of dev"
@@ -239,6 +242,8 @@ def _finish(
             why = f"{stopped} before a candidate was {what}"
         elif not journal.count("train "):
             why = "no candidate is fast enough: those that were predicted to be were not when they were timed"
+        if not stopped:
+            journal.finish()
         raise CompressionError(f"{why}; see {request.folder / JOURNAL_NAME}")
     if stopped:
         choice = replace(choice, passed=False, reason=f"{stopped}; the best so far: {choice.reason}")

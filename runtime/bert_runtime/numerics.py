@@ -32,7 +32,10 @@ def sigmoid(logits: FloatArray) -> FloatArray:
 
 
 def best_columns(scores: FloatArray, k: int) -> IntArray:
-    """Return the `k` largest of each row of scores [N, M], of equal ones the first, in their order: int64 [N, k]."""
+    """Return the indices of the `k` largest of each row of scores [N, M], of equal ones the first: int64 [N, k].
+
+    They ascend; `k` is at least 1 and at most M.
+    """
     scores = np.where(np.isnan(scores), -np.inf, scores)
     worst = -np.partition(-scores, k - 1, axis=1)[:, k - 1 : k]
     is_better, is_equal = scores > worst, scores == worst

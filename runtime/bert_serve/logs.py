@@ -24,7 +24,7 @@ class _JSONFormatter(logging.Formatter):
 
 
 def configure_logs(level: str) -> None:
-    """Write the logs of the server, of uvicorn and of the runtime to stderr, a JSON object a line.
+    """Write the logs of the server, of uvicorn and of the runtime to stderr, a JSON object per line.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.

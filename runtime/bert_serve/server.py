@@ -4,6 +4,8 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +28,10 @@ __all__ = ["run_server"]
 _KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
 send a request into a connection that is being closed."""
+
+
+_CONNECT_S = 1.0
+"""Seconds for a connection to a Unix socket: a server whose queue of connections is full listens, too. A judgement."""
 
 
 def run_server(
@@ -78,9 +84,6 @@ def run_server(
         return _run_workers(_share_cores(settings, workers), options, workers, log_level)
     except SystemExit:  # the address is taken; the log says so
         return 1
-    finally:
-        if uds is not None:
-            _remove_unused_socket(uds)
 
 
 def _check_socket_path(path: Path) -> None:
@@ -91,7 +94,7 @@ def _check_socket_path(path: Path) -> None:
         )
     if path.exists() and not path.is_socket():
         raise DeploymentError(f"{path}: expected a Unix socket or no file, found another file; choose another path")
-    if path.exists() and _is_listening(path):  # uvloop would take it away from there
+    if path.exists() and _is_listening(path):
         raise DeploymentError(f"{path}: another server listens there; end it, or choose another path")
 
 
@@ -110,7 +113,8 @@ def _run_alone(settings: ServerSettings, options: dict[str, Any]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    server.run()
+    with _bound(server.config) if server.config.uds else nullcontext() as shared:
+        server.run(sockets=[shared] if shared else None)
     return 1 if failed else 0
 
 
@@ -123,7 +127,7 @@ def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder  # there, workers add up their metrics
         make_app = partial(_worker_app, settings, log_level)
         config = uvicorn.Config(make_app, factory=True, workers=workers, **options)
-        with _bind(config) as shared:
+        with _bound(config) as shared:
             supervisor = _Supervisor(config, sockets=[shared])
             supervisor.run()
     return 1 if any(process.exitcode not in (0, -signal.SIGTERM) for process in supervisor.processes) else 0
@@ -138,22 +142,26 @@ class _Supervisor(Multiprocess):
         super().terminate_all()
 
 
-def _bind(config: uvicorn.Config) -> socket.socket:
-    """Bind the socket that workers share, in place of a Unix socket that an earlier server left."""
-    if config.uds:
-        _remove_unused_socket(Path(config.uds))
-    return config.bind_socket()
-
-
-def _remove_unused_socket(path: Path) -> None:
-    """Remove a Unix socket that no server listens to."""
-    if path.is_socket() and not _is_listening(path):
-        path.unlink()
+@contextmanager
+def _bound(config: uvicorn.Config) -> Iterator[socket.socket]:
+    """Bind the server's socket; a Unix socket takes the place of one that was left, and is removed afterwards."""
+    path = Path(config.uds) if config.uds else None
+    if path and path.is_socket() and not _is_listening(path):
+        path.unlink(missing_ok=True)
+    with config.bind_socket() as shared:
+        made = path and path.stat()
+        try:
+            yield shared
+        finally:
+            with suppress(FileNotFoundError):
+                if path and made and os.path.samestat(path.stat(), made):  # and not a later server's
+                    path.unlink()
 
 
 def _is_listening(path: Path) -> bool:
     """Return whether a server accepts connections at a Unix socket, or may do so for another user."""
     with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(_CONNECT_S)
         try:
             client.connect(str(path))
         except OSError as error:

@@ -18,7 +18,7 @@ class EngineSettings:
     """Arguments of `bert_runtime.load`: precision, device, threads, inter_threads, max_batch_tokens."""
 
     max_queue_tokens: int = 262_144
-    """Tokens that may wait, for each model; a request that finds more is refused."""
+    """Tokens that may wait, for each model; a request that finds more is refused. Of one, at most half of it counts."""
 
     max_queue_ms: float = 2_000.0
     """How long a request may wait before the model starts on it."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from bert_export.cascade import build_cascade
+from bert_export.cascade.cross_validation import JudgedRows
 from bert_export.errors import ExportError
 from bert_runtime import load
 from bert_runtime.bundle_calibration import calibrate_scores
@@ -63,6 +64,18 @@ def test_a_large_model_without_a_right_answer_is_refused(classifier_bundle: Path
     ]
     with pytest.raises(ExportError, match=r"a large model whose accuracy is above 0, found 0\.0000"):
         build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=2)
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_threshold_that_most_folds_did_not_find_is_refused(
+    classifier_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = JudgedRows.judge
+    monkeypatch.setattr(JudgedRows, "judge", lambda *given: judge(*given) | {"refused_folds": 6})
+    rows = rows_of(classifier_bundle, tmp_path)
+    found = build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=2)
+    assert not found.passed
+    assert found.reason.startswith("in 6 of 10 folds no threshold is within the limit; on 80 rows")
     assert not (tmp_path / "both").exists()
 
 

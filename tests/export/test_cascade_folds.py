@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from bert_export.cascade.cross_validation import NUM_FOLDS, JudgedRows, split_folds
+from bert_export.cascade.threshold import Threshold, choose_threshold
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.score_calibration import METHODS, LogitCalibration
@@ -79,7 +80,22 @@ def test_a_row_that_only_its_own_fold_would_let_the_small_model_answer_is_judged
     assert judged.judge(max_drop=1, seed=0)["drop_percent"] > 5
 
 
-def test_folds_without_a_threshold_are_answered_by_the_large_model() -> None:
+def test_folds_without_a_threshold_judge_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = noisy_rows(400)
+    whole = judged.judge(max_drop=2, seed=0)
+    assert (whole["rows"], whole["refused_folds"]) == (400, 0)
+    choose, calls = choose_threshold, iter(range(NUM_FOLDS))
+
+    def refuse_three(*given: Any) -> tuple[Threshold, bool]:
+        return choose(*given)[0], next(calls) >= 3
+
+    monkeypatch.setattr("bert_export.cascade.cross_validation.choose_threshold", refuse_three)
+    found = judged.judge(max_drop=2, seed=0)
+    assert (found["rows"], found["refused_folds"]) == (280, 3)
+    assert found["small_share"] == pytest.approx(whole["small_share"], abs=0.05)
+
+
+def test_without_any_threshold_the_large_model_answers() -> None:
     draw = np.random.default_rng(0)
     wrong, right = draw.uniform(2, 4, 200), np.zeros(200)
     judged = rows(np.stack([wrong, right], axis=1), np.tile([0.0, 5.0], (200, 1)), np.ones(200, np.int64))

@@ -49,6 +49,9 @@ def test_models_that_err_on_the_same_rows_have_the_interval_of_the_rule_of_three
     assert drop.drop_percent == 0.0
     largest = pytest.approx(100 * 3 / NUM / drop.reference)
     assert (-drop.drop_interval.low, drop.drop_interval.high) == (largest, largest)
+    perfect = np.eye(2)[labels]
+    best = paired_drop(task, outputs_of(perfect), task, outputs_of(perfect), examples)
+    assert (best.drop_interval.low, best.drop_interval.high) == (0, pytest.approx(100 * 3 / NUM))  # no gain is possible
     few = paired_drop(task, outputs_of(found[:2]), task, outputs_of(found[:2]), examples[:2])
     assert few.drop_interval.high == 100
     assert drop.found_interval.low < drop.found < drop.found_interval.high

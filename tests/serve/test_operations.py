@@ -165,7 +165,7 @@ def test_outputs_that_would_fill_the_memory_are_refused(
     assert response.json()["error"].startswith("expected texts of which the model computes at most 1 MiB of numbers")
 
 
-@pytest.mark.parametrize("path", ["/health", "/live"])
+@pytest.mark.parametrize("path", ["/health", "/live", "/v2/health/ready", "/v2/health/live"])
 def test_probes_answer_head(path: str, embedding_client: TestClient) -> None:
     response = embedding_client.head(path)
     assert (response.status_code, response.content) == (200, b"")

@@ -19,7 +19,7 @@ from httpx2 import Client, ConnectError, HTTPTransport
 
 from bert_runtime import DeploymentError
 from bert_serve.metrics import _forget_dead_workers
-from bert_serve.server import _bind, _is_listening, run_server
+from bert_serve.server import _bound, _is_listening, run_server
 
 from .conftest import server_settings, wait_until
 
@@ -144,7 +144,7 @@ def test_a_unix_socket_serves_and_is_removed(workers: int, embedding_bundle: Pat
 
 def test_a_socket_of_another_server_is_not_taken_away(embedding_bundle: Path, tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with _bind(uvicorn.Config("app", uds=str(path))) as bound:
+    with _bound(uvicorn.Config("app", uds=str(path))) as bound:
         bound.listen()
         with pytest.raises(DeploymentError, match=f"{re.escape(str(path))}: another server listens there; end it"):
             run_server(server_settings({"toy": embedding_bundle}), host="127.0.0.1", port=0, uds=path, drain_s=1)
@@ -153,13 +153,20 @@ def test_a_socket_of_another_server_is_not_taken_away(embedding_bundle: Path, tm
 
 def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    config = uvicorn.Config("app", uds=str(path))
-    with _bind(config):
-        assert path.is_socket()
-    with _bind(config) as bound:
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with _bound(uvicorn.Config("app", uds=str(path))) as bound:
         assert not _is_listening(path)
         bound.listen()
         assert _is_listening(path)
+
+
+def test_workers_that_end_do_not_remove_a_later_socket(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with _bound(uvicorn.Config("app", uds=str(path))), socket.socket(socket.AF_UNIX) as later:
+        path.unlink()
+        later.bind(str(path))
+    assert path.is_socket()
 
 
 def test_gauges_of_workers_that_were_killed_are_forgotten(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def results_table(results: Path) -> str:
         "what is left",
         "minutes",
         "first layers",
-        "DistilBERT's recipe",
+        "spaced layers, distilled",
     ]
     paths = sorted(results.glob("*.json"), key=lambda path: path.stem)
     found = [json.loads(path.read_text(encoding="utf-8")) for path in paths]

@@ -44,7 +44,7 @@ def measure_by_hand(
     checkpoints = {
         "first_layers": fine_tuned(name, _first_layers(base, work / "base", num_layers), files, work, **changes)
     }
-    click.echo(f"distilling {num_layers} layers by DistilBERT's recipe")
+    click.echo(f"distilling {num_layers} evenly spaced layers with DistilBERT's losses")
     checkpoints["distilbert"] = _distilled(name, folder / "checkpoint", files, work / "distilbert", num_layers, changes)
     return {way: {"layers": num_layers, **_measured(path, files, folder)} for way, path in checkpoints.items()}
 

@@ -49,7 +49,8 @@ class CascadeManifest:
     """Rows that the threshold was chosen on, and the measurements there."""
     judged_on: Mapping[str, Any]
     """The gate: metrics of all rows, each judged by a threshold chosen without it, drop with its paired 95 % interval,
-    share of the small model, number of folds."""
+    share of the small model, number of folds, and of those among them that found no threshold within the limit, whose
+    rows judge nothing."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
     """For each model, the calibration of its probabilities; empty for several labels."""
     latency_ms: Mapping[str, Any] = field(default_factory=dict)

@@ -163,8 +163,8 @@ class Task(ABC):
         return None
 
     def num_vectors(self, encoding: Encoding) -> int:
-        """Return how many vectors of `output_width` a sequence's output has; by default one."""
-        return 1
+        """Return how many vectors of `output_width` a sequence's output has: one, or one for each token."""
+        return len(encoding) if self.has_output_per_token else 1
 
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         """Split the graph's output for a batch into one array per encoding, without padding.

@@ -46,9 +46,6 @@ class TokenTask(Task):
         """Every token has a prediction."""
         return False
 
-    def num_vectors(self, encoding: Encoding) -> int:
-        return len(encoding)
-
     def split(self, array: FloatArray, encodings: Sequence[Encoding]) -> list[FloatArray]:
         return drop_padding(array, encodings)
 

@@ -114,12 +114,14 @@ async def server_metadata() -> Response:
     return JSONResponse({"name": "bert-export", "version": __version__, "extensions": ["binary_tensor_data"]})
 
 
+@router.head("/v2/health/live", include_in_schema=False)
 @router.get("/v2/health/live", summary="Alive: the server answers", responses=example_answer({"live": True}))
 async def server_live() -> Response:
     """Answer 200 while the server runs, also before its models are loaded."""
     return JSONResponse({"live": True})
 
 
+@router.head("/v2/health/ready", include_in_schema=False)
 @router.get(
     "/v2/health/ready",
     summary="Ready: all models are loaded and have passed their self-tests",

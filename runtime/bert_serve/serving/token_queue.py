@@ -161,7 +161,7 @@ class TokenQueue:
             self._changed.notify()
 
     def _count(self, reservation: Reservation, sign: int) -> None:
-        self._change(*(0, reservation.num_tokens)[::sign])
+        self._change(reservation.num_tokens if sign < 0 else 0, reservation.num_tokens if sign > 0 else 0)
         self._first_turns += sign * min(reservation.num_tokens, self._turn_tokens)
 
     def _change(self, before: int, after: int) -> None:
@@ -171,7 +171,7 @@ class TokenQueue:
 
     def _counting(self, num_tokens: int) -> int:
         """Return as how many tokens those of one job count."""
-        return min(num_tokens, int(_MAX_SHARE * self._max_tokens))
+        return min(num_tokens, max(1, int(_MAX_SHARE * self._max_tokens)))
 
     def _check_room(self, num_tokens: int) -> None:
         if self._counted and self._counted + self._counting(num_tokens) > self._max_tokens:

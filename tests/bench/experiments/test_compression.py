@@ -18,12 +18,15 @@ def test_every_result_of_the_folder_is_a_row(tmp_path: Path) -> None:
     for title in ("Intents", "Reviews"):
         result: dict[str, Any] = {"title": title, "compression": record}
         if title == "Reviews":
-            result["by_hand"] = {"layers": 3, "gate": {"drop_percent": 2.5}, "time": {"speedup": 1.9}}
+            result["by_hand"] = {
+                "first_layers": {"layers": 3, "gate": {"drop_percent": 2.5}, "time": {"speedup": 1.9}},
+                "distilbert": {"layers": 3, "gate": {"drop_percent": 1.5}, "time": {"speedup": 1.8}},
+            }
         (tmp_path / f"{title}.json").write_text(json.dumps(result), encoding="utf-8")
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in results_table(tmp_path).splitlines()]
     assert [row[0] for row in rows[2:]] == ["Intents, accuracy", "Reviews, accuracy"]
     assert rows[2][1:] == [
         "1,001", "0.9351", "0.9301", "0.53 %", "-0.25 to 1.50 %", "0.500 → 0.250", "2.00×", "3 layers, width 768",
-        "25", "",
+        "25", "", "",
     ]  # fmt: skip
-    assert rows[3][-1] == "2.50 %, 1.90×"
+    assert rows[3][-2:] == ["2.50 %, 1.90×", "1.50 %, 1.80×"]

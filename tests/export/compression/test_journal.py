@@ -58,6 +58,10 @@ def test_only_an_interrupted_search_for_the_same_is_unfinished(tmp_path: Path) -
     assert not is_unfinished(path, {**REQUEST, "speedup": 3.0})
     journal.finish()
     assert not is_unfinished(path, REQUEST)
+    journal.remember("b", lambda: 2)  # with more time
+    assert is_unfinished(path, REQUEST)
+    Journal(path, REQUEST).finish()
+    assert not is_unfinished(path, REQUEST)
     path.write_bytes(b"no journal\n{}\n")
     assert not is_unfinished(path, REQUEST)
 

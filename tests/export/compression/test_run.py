@@ -21,14 +21,18 @@ from bert_runtime.bundle.folder_lock import exclusive
     ],
 )
 def test_a_speed_that_no_candidate_has_is_refused(goal: Goal, fastest: float, message: str) -> None:
-    evaluator: Any = SimpleNamespace(max_speedup=lambda: fastest, pool=lambda speedup: [])
+    ended: list[int] = []
+    evaluator: Any = SimpleNamespace(
+        max_speedup=lambda: fastest, pool=lambda speedup: [], journal=SimpleNamespace(finish=lambda: ended.append(1))
+    )
     with pytest.raises(CompressionError, match=message):
         _search(goal, evaluator)
+    assert ended
 
 
 def test_a_search_without_a_training_says_that_nothing_was_fast_enough() -> None:
     request: Any = SimpleNamespace(goal=Goal(max_drop=1.0), folder=Path("small.search"))
-    evaluator: Any = SimpleNamespace(journal=SimpleNamespace(count=lambda prefix: 0), trials=[])
+    evaluator: Any = SimpleNamespace(journal=SimpleNamespace(count=lambda prefix: 0, finish=lambda: None), trials=[])
     source: Any = None
     with pytest.raises(CompressionError, match="no candidate is fast enough: those that were predicted to be were not"):
         _finish(request, evaluator, [], source, "")
