@@ -16,6 +16,7 @@ from bert_export.cuda import build_cuda
 from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
 from bert_export.embedding_ranges import with_embedding_ranges
 from bert_export.errors import ExportError, OutputExistsError
+from bert_export.export_warnings import export_warnings
 from bert_export.graph_files import asset
 from bert_export.labelled_data import LabelledData, read_labelled
 from bert_export.latency import median_latencies_ms
@@ -148,8 +149,8 @@ def export(
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)
     if plan != ONLY_FP32 or config.token_pruning is not None:
         check_drift_inputs(source_task, probe)
-    if probe.calibration_warning is not None and "int8" in plan.cpu:
-        progress(f"warning: {probe.calibration_warning}")
+    for warning in export_warnings(source, source_task, plan, probe, labelled):
+        progress(f"warning: {warning}")
     torch_model = load_model(source, source_task)
     with atomic_replace_dir(output) as folder:
         context = BuildContext(

@@ -8,6 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from bert_export.errors import ExportError
 from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
@@ -23,7 +24,12 @@ def temporary_session(graph: ir.Model) -> Iterator[RunValues]:
     """Yield a function that runs a graph, which is in a temporary folder until the block ends."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
-        ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
+        try:
+            ir.save(graph, path, external_data="model.onnx.data")  # one file could not hold the largest models
+        except OSError as error:
+            raise ExportError(
+                f"{folder}: cannot be written: {error}; set TMPDIR to a folder with room for the model in FP32"
+            ) from error
         session = open_onnxruntime_session(path, available_cores())
         inputs = {value.name for value in session.get_inputs()}
 

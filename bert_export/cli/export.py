@@ -118,8 +118,7 @@ variants_option = option_group("Variants")
 @variants_option(
     "--max-drop",
     type=click.FloatRange(min=0),
-    default=1.0,
-    show_default=True,
+    show_default="1",
     metavar="POINTS",
     help="Maximum loss of INT8 on the data of --evaluate, in percentage points of the metric.",
 )
@@ -169,7 +168,7 @@ def export(
     evaluate: Path | None,
     calibrate: Path | None,
     columns: dict[str, str] | None,
-    max_drop: float,
+    max_drop: float | None,
     weight_bits: int | None,
     paddings: tuple[str, ...],
     attention: bool,
@@ -189,6 +188,10 @@ def export(
     if "auto" in precisions and len(set(precisions)) > 1:
         others = " ".join(f"--precision {name}" for name in precisions)
         raise click.UsageError(f"--precision auto chooses by itself: name all precisions, or only auto; found {others}")
+    if max_drop is None:
+        max_drop = 1.0
+    elif evaluate is None and prune_tokens != "auto":
+        raise click.UsageError("--max-drop limits the loss on labelled data: give these with --evaluate")
     with stage_progress(_expected_stages(targets, precisions)) as progress:
         manifest = export_checkpoint(
             checkpoint, bundle,

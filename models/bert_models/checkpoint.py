@@ -173,18 +173,15 @@ class Checkpoint:
     def max_tokens(self) -> int:
         """Maximum sequence length in tokens.
 
-        It is the minimum of what the position embeddings, the tokenizer's `model_max_length` and the `max_seq_length`
-        of a sentence-transformers folder allow.
+        It is the `max_seq_length` of a sentence-transformers folder, or else the tokenizer's `model_max_length`, as in
+        sentence-transformers; at most what the position embeddings allow.
 
         Raises:
             CheckpointError: one of them is no positive number.
         """
-        limits = [self.config.max_tokens]
-        if (limit := read_max_tokens(self.path)) is not None:
-            limits.append(limit)
-        if (length := read_model_max_length(self.path)) is not None:
-            limits.append(int(min(length, self.config.max_tokens)))  # "no limit" is written as 1e30
-        return min(limits)
+        length = read_model_max_length(self.path)
+        limit = read_max_tokens(self.path) or length or self.config.max_tokens
+        return int(min(limit, self.config.max_tokens))  # "no limit" is written as 1e30
 
     def tokenizer(self) -> Tokenizer:
         """Read the tokenizer.
@@ -215,10 +212,12 @@ class Checkpoint:
             raise CheckpointError(
                 f"expected a maximum length of 3 to {self.config.max_tokens} tokens, found {max_tokens}"
             )
+        longest = self.max_tokens  # in any case: it refuses settings that the tokenizer does not follow
+        max_tokens = max_tokens or longest
         tokenizer = self.tokenizer()
         if (side := read_truncation_side(self.path)) is not None:
-            tokenizer.enable_truncation(max_tokens or self.max_tokens, direction=side)
-        return TextTokenizer(tokenizer, max_tokens or self.max_tokens, self.config.pad_token_id, windows)
+            tokenizer.enable_truncation(max_tokens, direction=side)
+        return TextTokenizer(tokenizer, max_tokens, self.config.pad_token_id, windows)
 
     def sha256(self) -> str:
         """Return the SHA-256 of the weight file, or of the concatenated hashes if there are several, in hexadecimal."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bert_models.errors import CheckpointError
+from bert_models.sentence_transformers import SETTINGS_NAMES
 from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.weights import WEIGHT_FILES
 from bert_runtime.hub.access import HUB_ID, explain_hub_error, require_hub_client, summarize_hub_error
@@ -19,16 +20,17 @@ __all__ = ["CHECKPOINT_FILES", "PICKLE_FILES", "local_checkpoint"]
 _LOG = logging.getLogger(__name__)
 
 CHECKPOINT_FILES = (
+    "README.md",
     "config.json",
     *(name for name in WEIGHT_FILES if ".safetensors" in name),
     "model-*-of-*.safetensors",
     *TOKENIZER_FILES,
     "modules.json",
-    "sentence_bert_config.json",
+    *SETTINGS_NAMES,
     "config_sentence_transformers.json",
     *(f"[1-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
 )
-"""Glob patterns of the files to download; a repository on the hub often holds many others."""
+"""Glob patterns of the files to download; a repository on the hub often holds many others. Its card has the licence."""
 
 PICKLE_FILES = (*(name for name in WEIGHT_FILES if ".bin" in name), "pytorch_model-*-of-*.bin")
 """Glob patterns of the weight files to download if there are no safetensors."""

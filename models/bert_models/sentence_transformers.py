@@ -55,6 +55,11 @@ _POOLING_MODES = {
 }
 """Values of `pooling_mode`, which later releases of sentence-transformers write instead, and our names."""
 
+SETTINGS_NAMES = tuple(
+    f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta")
+)
+"""Names of the transformer's settings: sentence-transformers reads the first one that is there."""
+
 _ACTIVATIONS = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu"}
 """torch's activation classes, as a dense module names them, and our names."""
 
@@ -66,7 +71,7 @@ def is_sentence_transformers_folder(folder: Path) -> bool:
 
 def read_max_tokens(folder: Path) -> int | None:
     """Return `max_seq_length` in tokens, or `None` if it is not set; raise `CheckpointError` if it is invalid."""
-    path = folder / "sentence_bert_config.json"
+    path = next((path for name in SETTINGS_NAMES if (path := folder / name).is_file()), folder / SETTINGS_NAMES[0])
     settings = read_optional_json(path)
     if settings.get("do_lower_case"):
         raise CheckpointError(f"{path}: do_lower_case is not supported; set it in tokenizer_config.json instead")
@@ -133,9 +138,17 @@ def module_folders(folder: Path) -> dict[str, Path]:
         return {}
     found = {f"dense.{number}": path for number, path in enumerate(_folders(folder, "Dense"))}
     pooling = _folders(folder, "Pooling")
-    if pooling and read_pooling(pooling[0] / "config.json") == "attention":
+    if pooling and _has_weights(pooling[0] / "config.json"):
         found["pooling.score"] = pooling[0]
     return found
+
+
+def _has_weights(path: Path) -> bool:
+    """Return whether the pooling with the settings in `path` is one by attention; it may be one that we do not have."""
+    try:
+        return read_pooling(path) == "attention"
+    except CheckpointError:
+        return False
 
 
 def module_types(folder: Path) -> list[str]:

@@ -138,6 +138,7 @@ def test_missing_checkpoint_is_reported(run: Run, output_folder: Path, tmp_path:
         (["--max-tokens", "0"], 1, "expected a maximum length of 3 to 64 tokens, found 0"),
         (["--max-tokens", "many"], 2, "'many' is not a valid integer"),
         (["--max-drop", "-1"], 2, "-1.0 is not in the range x>=0"),
+        (["--max-drop", "1"], 2, "--max-drop limits the loss on labelled data: give these with --evaluate"),
         (["--target", "tpu"], 2, "'tpu' is not"),
         (["--precision", "fp4"], 2, "'fp4' is not one of"),
     ],

@@ -1,5 +1,6 @@
 """The export from Python: no traces of the machine, and embeddings of fewer dimensions."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 from bert_export import export
 from bert_export.calibration_texts import reference_texts
-from bert_export.errors import ExportError
+from bert_export.errors import ExportError, OutputExistsError
 from bert_runtime import load
 from bert_runtime.cpu.native_kernels import kernel_names
 from bert_runtime.tasks import stack_single_window
@@ -68,6 +69,22 @@ def test_layer_norm_of_other_tasks_is_refused(classifier_checkpoint: Path, tmp_p
         export(classifier_checkpoint, tmp_path / "bundle", layer_norm=True)
 
 
+def test_a_mount_point_is_refused_before_any_work(
+    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path)
+    with pytest.raises(OutputExistsError, match=r"is a mount point; write to a folder in it, such as .*/bundle"):
+        export(classifier_checkpoint, tmp_path)
+
+
+def test_assumed_pooling_is_a_warning(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(embedding_checkpoint, tmp_path / "copy"))
+    (copy / "modules.json").unlink()
+    lines: list[str] = []
+    export(copy, tmp_path / "bundle", task="sentence-embedding", precisions=["fp32"], progress=lines.append)
+    assert any(line.startswith(f"warning: {copy}: no modules.json says how tokens are pooled, mean") for line in lines)
+
+
 def test_impossible_dimensions_are_refused(
     embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -94,6 +111,9 @@ def test_manifest_says_what_calibrated_what_judged_and_which_kernels(
     assert manifest.extra["native_kernels"]["functions"] == list(kernel_names())
     labelled = tmp_path / "dev.csv"
     labelled.write_text("text,label\nhello,greeting\nbye,farewell\n", encoding="utf-8")
-    manifest = export(classifier_checkpoint, tmp_path / "other", calibrate=labelled, evaluate=labelled)
+    manifest = export(
+        classifier_checkpoint, tmp_path / "other", calibrate=labelled, evaluate=labelled, progress=lines.append
+    )
+    assert "warning: dev.csv: 2 inputs tell little of what INT8 loses; give 100 or more" in lines
     judged = manifest.variant("int8").quantization["judged_on"]
     assert (judged["source"], judged["inputs"], judged["calibrated_on_too"]) == ("dev.csv", 2, True)

@@ -243,14 +243,22 @@ def test_tokenizer_larger_than_the_model_is_refused(copy: Path, classifier_check
         open_checkpoint(copy).tokenizer()
 
 
-def test_max_tokens_is_the_minimum_of_all_limits(copy: Path) -> None:
+def test_max_tokens_is_what_sentence_transformers_reads(copy: Path) -> None:
     positions = open_checkpoint(copy).config.max_positions
     (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 10**30}))
     assert open_checkpoint(copy).max_tokens == positions
     (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 9}))
     assert open_checkpoint(copy).max_tokens == 9
-    (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 7}))
-    assert open_checkpoint(copy).max_tokens == 7
+    for length in (7, 11):  # whatever the tokenizer says
+        (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+        assert open_checkpoint(copy).max_tokens == length
+    (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": positions + 1}))
+    assert open_checkpoint(copy).max_tokens == positions
+    (copy / "sentence_bert_config.json").rename(copy / "sentence_roberta_config.json")
+    assert open_checkpoint(copy).max_tokens == positions
+    (copy / "sentence_roberta_config.json").write_text(json.dumps({"do_lower_case": True}))
+    with pytest.raises(CheckpointError, match=r"sentence_roberta_config\.json: do_lower_case is not supported"):
+        open_checkpoint(copy).text_tokenizer(8)
 
 
 @pytest.mark.parametrize("length", [2, 10_000])

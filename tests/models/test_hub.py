@@ -14,6 +14,7 @@ from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_export.cli import main
 from bert_models import CheckpointError, load_model, open_checkpoint
 from bert_models.hub import CHECKPOINT_FILES, PICKLE_FILES, local_checkpoint
+from bert_models.sentence_transformers import SETTINGS_NAMES
 from bert_models.tokenizer_files import TOKENIZER_FILES
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.weights import WEIGHT_FILES
@@ -48,13 +49,13 @@ def test_hub_model_equals_its_folder(hub: Hub, classifier_checkpoint: Path) -> N
 
 def test_only_needed_files_are_downloaded(hub: Hub, classifier_checkpoint: Path) -> None:
     folder = local_checkpoint(ID)
-    expected = {path.name for path in classifier_checkpoint.iterdir()}
+    expected = {"README.md", *(path.name for path in classifier_checkpoint.iterdir())}  # the licence is in the card
     assert hub.requested_files() == expected
     assert {path.name for path in folder.iterdir()} == expected
 
 
 def test_download_patterns_cover_every_file_that_is_read() -> None:
-    others = {"config.json", "modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"}
+    others = {"config.json", "modules.json", *SETTINGS_NAMES, "config_sentence_transformers.json"}
     assert {*WEIGHT_FILES, *TOKENIZER_FILES, *others} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
 
 
