@@ -107,7 +107,8 @@ class _DistilledModel(ModelSource):
             raise TrainingError(f"expected a student with its teacher's vocab_size {sizes[0]}, found {sizes[1]}")
         check_objective(config, settings)
         distilled = DistilledLanguageModel(student.build(), model, self.distillation)
-        return LoadedModel(student.source.path, distilled, student.source.tokenizer())
+        max_tokens = 0 if self.student in source.family.sizes else student.source.max_tokens
+        return LoadedModel(student.source.path, distilled, student.source.tokenizer(), max_tokens=max_tokens)
 
 
 def distill_language_model(

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from bert_models.crf import IGNORE_INDEX
 from bert_models.rotary import Rotation, rotate
+from bert_models.training.in_batch_negatives import dot_products
 from bert_runtime.tasks import (
     NextSentencePrediction,
     QuestionAnswering,
@@ -157,7 +158,8 @@ def _sentence_embedding(outputs: BatchOutputs, task: Task, temperature: float) -
     student, teacher = outputs.student.float(), outputs.teacher.float()
     if student.shape == teacher.shape:
         return F.mse_loss(student, teacher, reduction="sum") / len(student)
-    found, expected = (F.normalize(part, dim=-1) @ F.normalize(part, dim=-1).T for part in (student, teacher))
+    unit = [F.normalize(part, dim=-1) for part in (student, teacher)]
+    found, expected = (dot_products(part, part) for part in unit)
     return F.mse_loss(found, expected)
 
 

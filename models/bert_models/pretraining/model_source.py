@@ -43,6 +43,8 @@ class LoadedModel(NamedTuple):
     """The tokenizer of that folder."""
     revision: str | None = None
     """Commit of a checkpoint from the hub."""
+    max_tokens: int = 0
+    """Length in tokens that a checkpoint was made for; 0 for new weights."""
 
 
 class ModelSource(ABC):
@@ -143,7 +145,7 @@ def _load_base(base: str | Path, settings: PretrainSettings) -> LoadedModel:
         sentence = load_model(source, source.task(NextSentencePrediction.name), new_head=True).head
     loaded = load_model(source, task, new_head=True)
     model = MaskedLanguageModel(source.config, task, pairs=pairs, model=loaded, sentence=sentence)
-    return LoadedModel(source.path, model, source.tokenizer(), source.revision)
+    return LoadedModel(source.path, model, source.tokenizer(), source.revision, source.max_tokens)
 
 
 def _load_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedModel:
@@ -170,7 +172,7 @@ def _load_rtd(source: Checkpoint, settings: PretrainSettings) -> LoadedModel:
                 f"discriminator, found {generator.config}"
             )
         model.generator.load_state_dict(load_model(generator, mask).state_dict())
-    return LoadedModel(source.path, model, tokenizer, source.revision)
+    return LoadedModel(source.path, model, tokenizer, source.revision, source.max_tokens)
 
 
 def check_objective(config: EncoderConfig, settings: PretrainSettings) -> None:

@@ -21,6 +21,9 @@ __all__ = ["PackedSequences", "pack_next_sentences", "pack_sentence_order", "pac
 SHORT_SEQ_PROB = 0.1
 """Fraction of pairs with a random, shorter target length: `short_seq_prob` of BERT's `create_pretraining_data.py`."""
 
+_MIN_PAIRS = 100
+"""Pairs of which half should follow each other; where none of so many does, documents have one. A judgement."""
+
 _Span = tuple[int, int]
 
 
@@ -111,7 +114,7 @@ def pack_next_sentences(
         epoch: epoch, which changes the choices.
 
     Raises:
-        TrainingError: `max_tokens` is below 2, or there are fewer than 2 documents.
+        TrainingError: `max_tokens` is below 2, there are fewer than 2 documents, or none has two sentences.
     """
     _check_max_tokens(max_tokens, minimum=2)
     if len(documents) < 2:
@@ -138,6 +141,11 @@ def pack_next_sentences(
             first = middle if is_random else end
             _add_pair(spans, a, b, max_tokens, generator)
             labels.append(int(is_random))
+    if len(labels) >= _MIN_PAIRS and all(labels):
+        raise TrainingError(
+            "next-sentence prediction needs documents of several sentences, found none in which one follows another; "
+            "separate documents otherwise (with --one-per-line, each line is one), or choose another objective"
+        )
     return _build_pairs(spans, labels)
 
 

@@ -121,7 +121,7 @@ def pretrain(
             **describe_environment(),
         }
         report_progress("writing the checkpoint")
-        process_group.from_rank_zero(lambda: _write(folder, module, loaded.tokenizer_from, settings, report))
+        process_group.from_rank_zero(lambda: _write(folder, module, loaded, settings, report))
         return report
 
 
@@ -188,12 +188,14 @@ def _choose_precision(
 
 
 def _write(
-    output: Path, module: Pretraining, tokenizer_from: Path, settings: PretrainSettings, report: Mapping[str, Any]
+    output: Path, module: Pretraining, loaded: LoadedModel, settings: PretrainSettings, report: Mapping[str, Any]
 ) -> None:
+    """Write the checkpoint; one that goes on from another reads texts as long as before."""
+    max_tokens = max(settings.max_tokens, loaded.max_tokens)
     accuracies = [name for name in module.history[-1] if name.endswith("_accuracy")]
     write_checkpoint(
         output,
-        lambda folder: module.model.save(folder, tokenizer_from, settings.max_tokens),
+        lambda folder: module.model.save(folder, loaded.tokenizer_from, max_tokens),
         module,
         accuracies,
         report,

@@ -10,17 +10,22 @@ from torch import Tensor
 from bert_models.errors import TrainingError
 from bert_models.training.objectives import build_objective
 from bert_models.training.settings import TrainSettings
-from bert_runtime.tasks import Task, TextClassification, TokenClassification
+from bert_runtime.tasks import SparseEmbedding, Task, TextClassification, TokenClassification
 
 __all__ = ["balanced_weights", "check_loss_settings", "class_weights"]
 
 
 def check_loss_settings(task: Task, settings: TrainSettings) -> None:
-    """Check that the task's loss has the class weights and label smoothing that `settings` ask for.
+    """Check that the task's loss has the class weights, label smoothing and regularizers that `settings` ask for.
 
     Raises:
-        TrainingError: the loss is not a cross-entropy over classes of which one is right.
+        TrainingError: the loss is not a cross-entropy over classes of which one is right, or not that of sparse
+            embeddings.
     """
+    names = ("query_flops", "document_flops")
+    flops = [name for name in names if getattr(settings, name) != getattr(TrainSettings, name)]
+    if flops and not isinstance(task, SparseEmbedding):
+        raise TrainingError(f"{task.name} does not support {' and '.join(flops)}; expected sparse-embedding")
     requested = {"label_smoothing": settings.label_smoothing, "class_weights": settings.class_weights}
     unsupported = [name for name, value in requested.items() if value]
     if not unsupported or build_objective(task).num_classes:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
@@ -176,7 +177,7 @@ def _best_epoch(module: FineTuning) -> dict[str, float]:
     defined = [epoch for epoch in module.history if not math.isnan(epoch[metric])]
     if not defined:
         raise UntrainableError(f"{metric} is not defined in any epoch: the model predicts the same for every example")
-    return max(defined, key=lambda epoch: epoch[metric])
+    return max(defined, key=lambda epoch: np.float32(epoch[metric]))  # as Lightning, which keeps the best, compares
 
 
 @contextmanager

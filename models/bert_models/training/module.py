@@ -65,6 +65,8 @@ class FineTuning(TrainingModule):
         self._losses: list[float] = []
         """Losses of the epoch's batches so far."""
         self._num_logged_losses = 0
+        self._step_weights: list[Tensor] = []
+        """Weights of the batches of the step so far, where a step has several; see `Objective.weight`."""
         self._num_steps = 1
         self._dev_outputs: dict[int, FloatArray] = {}
         self._dev_task = model.task
@@ -87,38 +89,54 @@ class FineTuning(TrainingModule):
         seed_from_indices(self.settings.seed, self.current_epoch, batch_idx, *self.process_group.seed_key)
 
     def training_step(self, batch: TensorBatch, index: int) -> Tensor:
-        """Return the loss of one batch, scaled so that a step has the gradient of the mean over its batches.
+        """Return the loss of one batch, scaled so that an optimizer step has the gradient of its joint batch.
 
-        With several processes, it is also scaled so that the mean of their gradients is that of the joint batch.
+        That is the batch of all processes, and of all batches that are accumulated.
         """
         outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
         loss = value = self.loss(batch, outputs)
-        if self.process_group.world_size > 1:
-            loss, value = self._joint_loss(loss, outputs, batch)
+        num_processes, num_batches = self.process_group.world_size, self.settings.gradient_accumulation_steps
+        if num_processes > 1 or num_batches > 1:
+            weight = self.objective.weight(batch.targets) if len(batch.sequence_indices) else loss.new_zeros(())
+            if not weight and loss.isnan():
+                loss = value = outputs.float().sum() * 0  # the mean over nothing
+            if num_processes > 1:
+                loss, value, weight = self._joint_loss(loss, weight)
+            if num_batches > 1:
+                loss = self._accumulated_loss(loss, weight)
         self._losses.append(self.show_loss(value))
-        return loss * self._step_factor(index)
+        return loss
 
-    def _step_factor(self, index: int) -> float:
-        """Return what the loss of batch `index` is multiplied by: above 1 in an epoch's last step, if that is shorter.
+    def _joint_loss(self, loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the loss to minimize in this process, the mean over the parts of all processes, and their weight.
 
-        Lightning divides every loss by the batches of a whole step.
+        For weights w_r (see `Objective.weight`) and N processes these are `N w_r loss_r / Σ w`, `Σ w loss / Σ w` and
+        `Σ w`.
         """
-        whole_step = self.settings.gradient_accumulation_steps
-        num_batches_left = int(self.trainer.num_training_batches) - index // whole_step * whole_step
-        return whole_step / min(whole_step, num_batches_left)
-
-    def _joint_loss(self, loss: Tensor, outputs: Tensor, batch: TensorBatch) -> tuple[Tensor, Tensor]:
-        """Return the loss to minimize in this process, and the mean loss over the parts of all processes.
-
-        For weights w_r (see `Objective.weight`) and N processes these are `N w_r loss_r / Σ w` and `Σ w loss / Σ w`.
-        """
-        weight = self.objective.weight(batch.targets) if len(batch.sequence_indices) else loss.new_zeros(())
-        if not weight and loss.isnan():
-            loss = outputs.float().sum() * 0  # the mean over nothing
         total, total_weight = self.process_group.all_reduce(torch.stack([loss.detach() * weight, weight]))
-        total_weight = torch.where(total_weight > 0, total_weight, 1)  # nothing is labelled in any process
+        divisor = torch.where(total_weight > 0, total_weight, 1)  # nothing may be labelled in any process
         # Lightning averages gradients over the processes.
-        return loss * weight * self.process_group.world_size / total_weight, total / total_weight
+        return loss * weight * self.process_group.world_size / divisor, total / divisor, total_weight
+
+    def _accumulated_loss(self, loss: Tensor, weight: Tensor) -> Tensor:
+        """Return `w_i loss_i / w_1` of a step's batch, times the batches of a step, which Lightning divides by.
+
+        `_divide_gradients` makes it `w_i loss_i / Σ w`: how many batches come, and their weights, is known only then.
+        """
+        self._step_weights.append(weight.detach())
+        return loss * weight / self._first_weight() * self.settings.gradient_accumulation_steps
+
+    def _first_weight(self) -> Tensor:
+        first = self._step_weights[0]
+        return torch.where(first > 0, first, 1)
+
+    def _divide_gradients(self) -> None:
+        """Divide the gradients that a step has accumulated by the weight of its batches."""
+        total = torch.stack(self._step_weights).sum()
+        factor = float(self._first_weight() / torch.where(total > 0, total, 1))
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
 
     def loss(self, batch: TensorBatch, outputs: Tensor) -> Tensor:
         """Return the loss to minimize, float32 [], from the model's outputs for a batch."""
@@ -133,10 +151,15 @@ class FineTuning(TrainingModule):
         return []
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Log the mean loss of the batches of this step, and the learning rate of the head."""
-        losses = self._losses[self._num_logged_losses :]
+        """Divide accumulated gradients; log the mean loss of this step, and the learning rate of the head."""
+        losses, weights = self._losses[self._num_logged_losses :], None
         self._num_logged_losses = len(self._losses)
-        self.log_row({"loss": float(np.mean(losses)), "lr": self.settings.lr * self.lr_factor(self.global_step)})
+        if self._step_weights:
+            self._divide_gradients()
+            weights = torch.stack(self._step_weights).tolist() if any(self._step_weights) else None
+            self._step_weights.clear()
+        loss = float(np.average(losses, weights=weights))
+        self.log_row({"loss": loss, "lr": self.settings.lr * self.lr_factor(self.global_step)})
 
     def validation_step(self, batch: TensorBatch, index: int) -> None:
         """Collect the raw outputs of one dev batch."""

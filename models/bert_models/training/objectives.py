@@ -191,7 +191,7 @@ class _ReplacedTokens(Objective):
 
 
 class _Similarity(Objective):
-    """Similarity of pairs, see `similarity_loss`; targets are float64 [2]."""
+    """Similarity of pairs, see `similarity_loss`; targets are float64 [3]."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return similarity_target(example)
@@ -201,7 +201,7 @@ class _Similarity(Objective):
 
 
 class SparseRanking(Objective):
-    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [3]."""
+    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [4]."""
 
     regularizer = Regularizer(query=0, document=0)
 

@@ -29,9 +29,9 @@ def linear_schedule(steps: int, warmup_ratio: float) -> Callable[[int], float]:
 
     Args:
         steps: all optimizer steps.
-        warmup_ratio: fraction of them that are warm-up; unless it is 0, there is at least one such step.
+        warmup_ratio: fraction of them that are warm-up; unless it is 0 or there is one step, at least one is.
     """
-    warmup = max(1, round(steps * warmup_ratio)) if warmup_ratio else 0
+    warmup = min(max(1, round(steps * warmup_ratio)), steps - 1) if warmup_ratio else 0
 
     def factor(step: int) -> float:
         return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))

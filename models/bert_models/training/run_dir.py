@@ -94,21 +94,21 @@ def _is_unfinished(output: Path) -> bool:
 def check_disk_space(output: Path, model: nn.Module) -> None:
     """Check that the disk has room for a run that trains `model`; write nothing.
 
-    At its end, a run has five float32 values on disk per parameter: three copies of the weights (best epoch, last
-    epoch, finished checkpoint) and AdamW's two moments. The state of an interrupted run is overwritten, so it counts
-    as free.
+    While its state is saved, a run has seven float32 values on disk per parameter: the weights of the best epoch, and
+    twice the last state, the old one until the new one is whole: weights and AdamW's two moments. The state of an
+    interrupted run is a part of that.
 
     Raises:
         TrainingError: there is less space.
     """
-    needed = 5 * 4 * sum(parameter.numel() for parameter in model.parameters())
+    needed = 7 * 4 * sum(parameter.numel() for parameter in model.parameters())
     existing = next(folder for folder in (output.resolve(), *output.resolve().parents) if folder.is_dir())
     reusable = sum(file.stat().st_size for file in (output / STATE_DIR).glob("*") if file.is_file())
     free = shutil.disk_usage(existing).free + reusable
     if free < needed:
         raise TrainingError(
-            f"{output}: training writes {needed / 1e6:,.1f} MB (three copies of the weights and the optimizer's "
-            f"state), and the disk has {free / 1e6:,.1f} MB free"
+            f"{output}: training writes {needed / 1e6:,.1f} MB (the best weights, and twice the last ones with the "
+            f"optimizer's state), and the disk has {free / 1e6:,.1f} MB free"
         )
 
 

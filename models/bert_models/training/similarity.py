@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_models.training.in_batch_negatives import ranking_cross_entropy, text_hash
+from bert_models.training.in_batch_negatives import dot_products, ranking_cross_entropy, text_hash
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Task, TextInput
@@ -43,8 +43,8 @@ def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
 
 
 def similarity_target(example: Example) -> NDArray[np.float64]:
-    """Return the score of the pair, and a hash of its second text, which float64 holds exactly: float64 [2]."""
-    return np.array([example.target, text_hash(example.inputs[1].text)], dtype=np.float64)
+    """Return the score of the pair, and hashes of its texts, which float64 holds exactly: float64 [3]."""
+    return np.array([example.target, *(text_hash(text.text) for text in example.inputs)], dtype=np.float64)
 
 
 def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -56,12 +56,12 @@ def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         outputs: vectors, float [2 B, dimensions]; the two of a pair follow each other.
-        targets: what `similarity_target` returned, float64 [B, 2]: scores in [-1, 1], or NaN for pairs without, and
+        targets: what `similarity_target` returned, float64 [B, 3]: scores in [-1, 1], or NaN for pairs without, and
             hashes.
     """
     first, second = outputs.float()[0::2], outputs.float()[1::2]
-    scores, hashes = targets.T
+    scores, *hashes = targets.T
     if not bool(scores.isnan().any()):
         return F.mse_loss(F.cosine_similarity(first, second), scores.float())
-    cosines = F.normalize(first, dim=-1) @ F.normalize(second, dim=-1).T
-    return ranking_cross_entropy(_COSINE_SCALE * cosines, hashes)
+    cosines = dot_products(F.normalize(first, dim=-1), F.normalize(second, dim=-1))
+    return ranking_cross_entropy(_COSINE_SCALE * cosines, *hashes)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bert_models.training.in_batch_negatives import ranking_cross_entropy, text_hash
+from bert_models.training.in_batch_negatives import dot_products, ranking_cross_entropy, text_hash
 from bert_runtime.records import Record
 from bert_runtime.tasks import Example, Task, TextInput
 
@@ -50,13 +50,13 @@ def ranking_examples(task: Task, records: Sequence[Record]) -> list[Example]:
 
 
 def ranking_target(example: Example) -> NDArray[np.int64]:
-    """Return the number of the example's texts, and hashes of the one that answers the query and of the negative.
+    """Return the number of the example's texts, and hashes of the query, of its answer and of the negative.
 
     Returns:
-        An array, int64 [3]; the last number is 0 where there is no negative.
+        An array, int64 [4]; the last number is 0 where there is no negative.
     """
-    hashes = [text_hash(text.text) for text in example.inputs[1:]]
-    return np.array([len(example.inputs), *hashes, 0][:3], dtype=np.int64)
+    hashes = [text_hash(text.text) for text in example.inputs]
+    return np.array([len(example.inputs), *hashes, 0][:4], dtype=np.int64)
 
 
 def ranking_loss(outputs: Tensor, targets: Tensor, regularizer: Regularizer) -> Tensor:
@@ -68,13 +68,14 @@ def ranking_loss(outputs: Tensor, targets: Tensor, regularizer: Regularizer) -> 
     Args:
         outputs: weights of all texts, float [texts, V]: the query, its text, and the negative if there is one, of each
             example.
-        targets: what `ranking_target` returned, int64 [B, 3].
+        targets: what `ranking_target` returned, int64 [B, 4].
         regularizer: weights of the regularizer.
     """
-    weights, (counts, answers, negatives) = outputs.float(), targets.T
+    weights, (counts, asked, answers, negatives) = outputs.float(), targets.T
     first, has_negative = counts.cumsum(0) - counts, counts > 2
     queries, documents = weights[first], weights[torch.cat([first + 1, first[has_negative] + 2])]
-    ranking = ranking_cross_entropy(queries @ documents.T, torch.cat([answers, negatives[has_negative]]))
+    texts = torch.cat([answers, negatives[has_negative]])
+    ranking = ranking_cross_entropy(dot_products(queries, documents), asked, texts)
     penalty = regularizer.query * flops(queries) + regularizer.document * flops(documents)
     return ranking + regularizer.factor * penalty
 

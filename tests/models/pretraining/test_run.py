@@ -291,6 +291,10 @@ def test_base_checkpoint_is_trained_further(corpus: TextFiles, tokenizer: Path, 
     before = json.loads((tmp_path / "first" / "training.json").read_text())["measured"][-1]["mlm_loss"]
     assert report["measured"][-1]["mlm_loss"] < before + 0.1
     assert (report["start"], report["base_revision"]) == ({"base": str(tmp_path / "first")}, None)
+    assert open_checkpoint(tmp_path / "second").max_tokens == open_checkpoint(tmp_path / "first").max_tokens
+    shorter = settings("mlm", steps=2, eval_every=2, max_tokens=8)
+    pretrain(source, corpus, tmp_path / "third", shorter, cache=tmp_path / "cache")
+    assert open_checkpoint(tmp_path / "third").max_tokens == open_checkpoint(tmp_path / "first").max_tokens
 
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", "mlm+nsp"), ("albert", "mlm+sop")])

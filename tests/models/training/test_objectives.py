@@ -98,6 +98,8 @@ def test_unsupported_loss_settings_are_rejected(task: Task, kind: str) -> None:
         check_loss_settings(task, both)
     with pytest.raises(TrainingError, match=f"^{kind} does not support class_weights; expected "):
         check_loss_settings(task, TrainSettings(class_weights="balanced"))
+    with pytest.raises(TrainingError, match=f"^{task.name} does not support query_flops; expected sparse-embedding"):
+        check_loss_settings(task, TrainSettings(query_flops=1e-3))
     check_loss_settings(task, TrainSettings())
 
 

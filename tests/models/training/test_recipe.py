@@ -90,6 +90,21 @@ class _Gradients(FineTuning):
         self.norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
 
+class _Weighted(_Gradients):
+    """Weights the classes, so that batches of different labels weigh differently."""
+
+    def on_fit_start(self) -> None:
+        super().on_fit_start()
+        self.objective.class_weights = torch.tensor([0.1, 1.9])
+
+
+def test_accumulated_batches_count_by_the_weight_of_their_labels(fitted: Fit) -> None:
+    whole = fitted(_Weighted, epochs=1, batch_size=40)
+    parts = fitted(_Weighted, epochs=1, batch_size=3, gradient_accumulation_steps=14)
+    assert steps(parts, "loss") == pytest.approx(steps(whole, "loss"), rel=1e-4)
+    assert parts.norms == pytest.approx(whole.norms, rel=1e-4)
+
+
 def test_shorter_last_step_of_an_epoch_has_the_gradient_of_its_mean_loss(fitted: Fit) -> None:
     """40 items in batches of 8 are 5 batches: a step of 4 batches, then one of 1 batch."""
     parts = fitted(_Gradients, batch_size=8, gradient_accumulation_steps=4, epochs=1, lr=1e-12)
@@ -104,6 +119,7 @@ def test_warmup_and_decay_count_optimizer_steps(fitted: Fit) -> None:
     assert rates == pytest.approx([0, 5e-4, *(1e-3 * (8 - step) / 6 for step in range(2, 8))])
     schedule = linear_schedule(8, 0.25)
     assert [schedule(0), schedule(2), schedule(8)] == [0, 1, 0]
+    assert linear_schedule(1, 0.1)(0) == 1  # a single step trains
 
 
 def test_layer_lr_decay_shrinks_updates_of_the_embeddings(fitted: Fit, classifier_checkpoint: Path) -> None:

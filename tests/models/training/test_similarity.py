@@ -12,6 +12,7 @@ from torch import Tensor
 from bert_models import load_model, open_checkpoint
 from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.data import ExampleDataset
+from bert_models.training.in_batch_negatives import dot_products
 from bert_models.training.similarity import similarity_examples, similarity_loss, similarity_target
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, read_records
@@ -37,9 +38,9 @@ def test_scores_are_scaled_to_at_most_one() -> None:
     assert np.isnan(similar([pair, pair])).all()
 
 
-def targets(partners: str) -> Tensor:
-    """Targets of pairs without scores, by their second texts."""
-    rows = [{"text": "a", "text_pair": partner} for partner in partners]
+def targets(partners: str, texts: str = "abc") -> Tensor:
+    """Targets of pairs without scores, by their second texts and their first ones."""
+    rows = [{"text": text, "text_pair": partner} for text, partner in zip(texts, partners, strict=True)]
     records = [Record(row, Path("x.jsonl"), number) for number, row in enumerate(rows, start=1)]
     examples = similarity_examples(SentenceEmbedding(dimensions=2), records)
     return torch.from_numpy(np.stack([similarity_target(example) for example in examples]))
@@ -66,6 +67,20 @@ def test_text_that_belongs_to_two_others_is_no_negative_of_either() -> None:
     vectors: Tensor = torch.eye(4)[[0, 0, 0, 0, 2, 2]]
     assert similarity_loss(vectors, targets("xxz")) < 1e-6
     assert similarity_loss(vectors, targets("xyz")) > 0.4
+
+
+def test_another_answer_of_the_same_text_is_no_negative() -> None:
+    vectors: Tensor = torch.eye(4)[[0, 0, 0, 0, 2, 2]]
+    assert similarity_loss(vectors, targets("xyz", "aab")) < 1e-6
+
+
+def test_cosines_are_float32_where_autocast_is_on() -> None:
+    torch.manual_seed(0)
+    close = torch.nn.functional.normalize(torch.randn(1, 16) + 0.02 * torch.randn(8, 16), dim=-1)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = dot_products(close, close)
+        assert (close @ close.T).dtype == torch.bfloat16
+    torch.testing.assert_close(found, close @ close.T)
 
 
 def test_training_without_scores_lowers_the_loss(embedding_checkpoint: Path, tmp_path: Path) -> None:

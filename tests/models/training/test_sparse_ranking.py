@@ -33,8 +33,9 @@ def targets(rows: list[dict[str, str]]) -> torch.Tensor:
 def test_examples_have_a_negative_where_the_row_has_one() -> None:
     found = targets(ROWS)
     assert found[:, 0].tolist() == [2, 3, 2]
-    assert (found[:, 2] != 0).tolist() == [False, True, False]
-    assert found[0, 1] == found[2, 1] != found[1, 1]
+    assert (found[:, 3] != 0).tolist() == [False, True, False]
+    assert found[0, 2] == found[2, 2] != found[1, 2]
+    assert len(set(found[:, 1].tolist())) == 3
     with pytest.raises(DataError, match="text_pair"):
         targets([{"text": "a"}])
 
@@ -58,6 +59,16 @@ def test_negative_that_answers_another_query_is_no_negative_of_that() -> None:
     weights = torch.rand(5, 4)  # a x | b y x
     scores = weights[[0, 2]] @ weights[[1, 3, 4]].T
     scores[0, 2] = float("-inf")
+    expected = torch.nn.functional.cross_entropy(scores, torch.arange(2))
+    torch.testing.assert_close(ranking_loss(weights, targets(rows), NONE), expected)
+
+
+def test_another_answer_of_the_same_query_is_no_negative() -> None:
+    rows = [{"text": "a", "text_pair": "x"}, {"text": "a", "text_pair": "y", "negative": "z"}]
+    torch.manual_seed(0)
+    weights = torch.rand(5, 4)  # a x | a y z
+    scores = weights[[0, 2]] @ weights[[1, 3, 4]].T
+    scores[0, 1] = scores[1, 0] = float("-inf")
     expected = torch.nn.functional.cross_entropy(scores, torch.arange(2))
     torch.testing.assert_close(ranking_loss(weights, targets(rows), NONE), expected)
 
