@@ -11,8 +11,8 @@ from bert_runtime.tasks import SentenceEmbedding, Task
 
 __all__ = ["export_warnings"]
 
-_FEW_INPUTS = 100
-"""Labelled inputs below which INT8 is hardly judged: of fewer, one is over a percent. A judgement."""
+_FEW_EXAMPLES = 100
+"""Labelled examples below which INT8 is hardly judged: of fewer, one is over a percent. A judgement."""
 
 
 def export_warnings(
@@ -27,7 +27,8 @@ def export_warnings(
         probe: the inputs that INT8 is calibrated on and judged by.
         labelled: the data of `evaluate`.
     """
-    if isinstance(task, SentenceEmbedding) and not is_sentence_transformers_folder(source.path):
+    has_pooling = is_sentence_transformers_folder(source.path) and not source.is_cross_encoder
+    if isinstance(task, SentenceEmbedding) and not has_pooling:
         yield (
             f"{source.path}: no modules.json says how tokens are pooled, {task.pooling} pooling is assumed; if the "
             "files come from a cache that has only some of them, download the others"
@@ -36,5 +37,5 @@ def export_warnings(
         return
     if probe.calibration_warning is not None:
         yield probe.calibration_warning
-    if labelled is not None and (found := len(labelled.inputs)) < _FEW_INPUTS:
-        yield f"{labelled.name}: {found} inputs tell little of what INT8 loses; give {_FEW_INPUTS} or more"
+    if labelled is not None and (found := labelled.num_examples) < _FEW_EXAMPLES:
+        yield f"{labelled.name}: {found} examples tell little of what INT8 loses; give {_FEW_EXAMPLES} or more"

@@ -178,11 +178,11 @@ def _judge(
             f"{records[0].path}: expected a large model whose {judged['metric']} is above 0, found "
             f"{judged['reference']:.4f} on {len(records)} rows; give rows of its task, or fine-tune it first"
         )
-    if 0 < max_drop < (row_percent := 100 / (len(records) * judged["reference"])):
+    if 0 < max_drop < (row_percent := 100 / (judged["rows"] * judged["reference"])):
         raise DataError(
             f"{records[0].path}: expected at least {ceil(len(records) * row_percent / max_drop)} labelled rows for a "
-            f"limit of {max_drop:g} %, found {len(records)}, of which one is {row_percent:.2g} % of the large model's "
-            f"{judged['metric']}; label more, or allow a larger loss"
+            f"limit of {max_drop:g} %, found {len(records)}, of which {judged['rows']} judge and one is "
+            f"{row_percent:.2g} % of the large model's {judged['metric']}; label more, or allow a larger loss"
         )
     manifest = CascadeManifest(
         threshold=chosen.value, parts=parts, metric=large.task.metric, max_drop_percent=max_drop,

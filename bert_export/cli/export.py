@@ -190,7 +190,7 @@ def export(
         raise click.UsageError(f"--precision auto chooses by itself: name all precisions, or only auto; found {others}")
     if max_drop is None:
         max_drop = 1.0
-    elif evaluate is None and prune_tokens != "auto":
+    elif evaluate is None:
         raise click.UsageError("--max-drop limits the loss on labelled data: give these with --evaluate")
     with stage_progress(_expected_stages(targets, precisions)) as progress:
         manifest = export_checkpoint(

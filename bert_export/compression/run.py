@@ -128,8 +128,10 @@ def _search_and_finish(request: SearchRequest, source: Checkpoint, evaluator: Ca
         evaluator.progress("interrupted; the best candidate so far is kept (Ctrl-C again: not even that)")
         measured = evaluator.measure_best()
     except Exception as error:  # of the file system or of PyTorch, too: what is measured is not lost
+        if not evaluator.trials:
+            raise
         stopped = f"the search failed ({error})"
-        evaluator.progress(f"{stopped}; exporting the best candidate so far, if there is one")
+        evaluator.progress(f"{stopped}; the best candidate so far is kept")
         measured = []
         with suppress(Exception):  # the first error counts
             measured = evaluator.measure_best()

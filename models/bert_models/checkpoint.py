@@ -179,8 +179,9 @@ class Checkpoint:
         Raises:
             CheckpointError: one of them is no positive number.
         """
-        length = read_model_max_length(self.path)
-        limit = read_max_tokens(self.path) or length or self.config.max_tokens
+        limit = read_model_max_length(self.path) or self.config.max_tokens
+        if (length := read_max_tokens(self.path)) and is_sentence_transformers_folder(self.path):
+            limit = length
         return int(min(limit, self.config.max_tokens))  # "no limit" is written as 1e30
 
     def tokenizer(self) -> Tokenizer:

@@ -154,8 +154,13 @@ def _bound(config: uvicorn.Config) -> Iterator[socket.socket]:
             yield shared
         finally:
             with suppress(FileNotFoundError):
-                if path and made and os.path.samestat(path.stat(), made):  # and not a later server's
+                if path and made and _identity(path.stat()) == _identity(made):  # and not a later server's
                     path.unlink()
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from a later one, which may have the same inode."""
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 def _is_listening(path: Path) -> bool:

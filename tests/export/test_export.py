@@ -72,9 +72,14 @@ def test_layer_norm_of_other_tasks_is_refused(classifier_checkpoint: Path, tmp_p
 def test_a_mount_point_is_refused_before_any_work(
     classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path)
-    with pytest.raises(OutputExistsError, match=r"is a mount point; write to a folder in it, such as .*/bundle"):
-        export(classifier_checkpoint, tmp_path)
+    monkeypatch.setattr(Path, "is_mount", lambda self: self == tmp_path.resolve())
+    (link := tmp_path.with_name("link")).symlink_to(tmp_path)
+    for output in (tmp_path, link):
+        with pytest.raises(OutputExistsError, match=r"is a mount point; write to a folder in it, such as .*/bundle"):
+            export(classifier_checkpoint, output)
+    monkeypatch.chdir(link)
+    with pytest.raises(OutputExistsError, match="mount point"):
+        export(classifier_checkpoint, Path())
 
 
 def test_assumed_pooling_is_a_warning(embedding_checkpoint: Path, tmp_path: Path) -> None:
@@ -114,6 +119,6 @@ def test_manifest_says_what_calibrated_what_judged_and_which_kernels(
     manifest = export(
         classifier_checkpoint, tmp_path / "other", calibrate=labelled, evaluate=labelled, progress=lines.append
     )
-    assert "warning: dev.csv: 2 inputs tell little of what INT8 loses; give 100 or more" in lines
+    assert "warning: dev.csv: 2 examples tell little of what INT8 loses; give 100 or more" in lines
     judged = manifest.variant("int8").quantization["judged_on"]
     assert (judged["source"], judged["inputs"], judged["calibrated_on_too"]) == ("dev.csv", 2, True)

@@ -249,6 +249,9 @@ def test_max_tokens_is_what_sentence_transformers_reads(copy: Path) -> None:
     assert open_checkpoint(copy).max_tokens == positions
     (copy / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 9}))
     assert open_checkpoint(copy).max_tokens == 9
+    (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 7}))
+    assert open_checkpoint(copy).max_tokens == 9  # without modules.json, nothing reads it
+    (copy / "modules.json").write_text("[]")
     for length in (7, 11):  # whatever the tokenizer says
         (copy / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
         assert open_checkpoint(copy).max_tokens == length

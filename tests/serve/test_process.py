@@ -163,7 +163,8 @@ def test_workers_take_the_place_of_a_unix_socket_that_was_left_and_of_no_other(t
 
 def test_workers_that_end_do_not_remove_a_later_socket(tmp_path: Path) -> None:
     path = tmp_path / "s"
-    with _bound(uvicorn.Config("app", uds=str(path))), socket.socket(socket.AF_UNIX) as later:
+    with _bound(uvicorn.Config("app", uds=str(path))) as ended, socket.socket(socket.AF_UNIX) as later:
+        ended.close()
         path.unlink()
         later.bind(str(path))
     assert path.is_socket()

@@ -21,8 +21,8 @@ __all__ = ["PackedSequences", "pack_next_sentences", "pack_sentence_order", "pac
 SHORT_SEQ_PROB = 0.1
 """Fraction of pairs with a random, shorter target length: `short_seq_prob` of BERT's `create_pretraining_data.py`."""
 
-_MIN_PAIRS = 100
-"""Pairs of which half should follow each other; where none of so many does, documents have one. A judgement."""
+_MANY_DOCUMENTS = 100
+"""Documents of which one at least should have two sentences: fewer may be short by chance. A judgement."""
 
 _Span = tuple[int, int]
 
@@ -124,13 +124,14 @@ def pack_next_sentences(
         )
     generator, units = np.random.default_rng([seed, epoch]), _unit_reader(cache, max_tokens // 2)
     indices = {int(document): index for index, document in enumerate(documents)}
-    spans, labels = array("q"), array("q")
+    spans, labels, has_several = array("q"), array("q"), False
     for document in _shuffle(documents, seed, epoch):
         bounds, first = units(document), 0
         while first < len(bounds) - 1:
             target_length = _target_length(max_tokens, generator)
             end = _chunk_end(bounds, first, target_length)
             is_single = end - first == 1
+            has_several |= not is_single
             middle = end if is_single else first + int(generator.integers(1, end - first))
             a, b = (int(bounds[first]), int(bounds[middle])), (int(bounds[middle]), int(bounds[end]))
             is_random = is_single or generator.random() < 0.5
@@ -141,7 +142,7 @@ def pack_next_sentences(
             first = middle if is_random else end
             _add_pair(spans, a, b, max_tokens, generator)
             labels.append(int(is_random))
-    if len(labels) >= _MIN_PAIRS and all(labels):
+    if len(documents) >= _MANY_DOCUMENTS and not has_several:
         raise TrainingError(
             "next-sentence prediction needs documents of several sentences, found none in which one follows another; "
             "separate documents otherwise (with --one-per-line, each line is one), or choose another objective"

@@ -26,15 +26,15 @@ def dot_products(x: Tensor, y: Tensor) -> Tensor:
 def ranking_cross_entropy(scores: Tensor, queries: Tensor, texts: Tensor) -> Tensor:
     """Return the mean cross-entropy of finding each query's own answer among all texts of the batch, float32 [].
 
-    Neither a text that equals a query's answer, nor another answer of an equal query, is a negative of it.
+    A text that answers an equal query, in any row, is no negative of it.
 
     Args:
         scores: score of each query with each text, float [Q, D]; the answers come first, in the order of the queries.
         queries: `text_hash` of the queries, [Q].
         texts: that of the texts, [D].
     """
-    is_answer = texts[: len(scores), None] == texts
-    is_answer[:, : len(scores)] |= queries[:, None] == queries
+    is_same_query, is_same_text = queries[:, None] == queries, texts[: len(scores), None] == texts
+    is_answer = is_same_query.float() @ is_same_text.float() > 0
     is_answer.fill_diagonal_(False)  # the query's own
     targets = torch.arange(len(scores), device=scores.device)
     return F.cross_entropy(scores.masked_fill(is_answer, float("-inf")), targets)

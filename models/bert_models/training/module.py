@@ -67,17 +67,20 @@ class FineTuning(TrainingModule):
         self._num_logged_losses = 0
         self._step_weights: list[Tensor] = []
         """Weights of the batches of the step so far, where a step has several; see `Objective.weight`."""
+        self._typical_weight = 0.0
+        """About the weight of a batch; 0 before one is known."""
         self._num_steps = 1
         self._dev_outputs: dict[int, FloatArray] = {}
         self._dev_task = model.task
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint["losses"] = (self._losses, self._num_logged_losses)
+        checkpoint |= {"losses": (self._losses, self._num_logged_losses), "typical_weight": self._typical_weight}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self._losses, self._num_logged_losses = checkpoint["losses"]
+        self._typical_weight = checkpoint["typical_weight"]
 
     def on_train_epoch_start(self) -> None:
         """Reset the epoch's losses; Lightning does not call this when it resumes within an epoch."""
@@ -119,21 +122,22 @@ class FineTuning(TrainingModule):
         return loss * weight * self.process_group.world_size / divisor, total / divisor, total_weight
 
     def _accumulated_loss(self, loss: Tensor, weight: Tensor) -> Tensor:
-        """Return `w_i loss_i / w_1` of a step's batch, times the batches of a step, which Lightning divides by.
+        """Return `w_i loss_i / w` of a step's batch, times the batches of a step, which Lightning divides by.
 
-        `_divide_gradients` makes it `w_i loss_i / Σ w`: how many batches come, and their weights, is known only then.
+        `w` is the mean weight of the step before, of the first step that of its first labelled batch: about what a
+        batch weighs, so that FP16 does not overflow. `_divide_gradients` makes it `w_i loss_i / Σ w_i`: how many
+        batches come, and their weights, is known only then.
         """
+        if not self._typical_weight:
+            self._typical_weight = float(weight)
         self._step_weights.append(weight.detach())
-        return loss * weight / self._first_weight() * self.settings.gradient_accumulation_steps
-
-    def _first_weight(self) -> Tensor:
-        first = self._step_weights[0]
-        return torch.where(first > 0, first, 1)
+        return loss * weight / (self._typical_weight or 1.0) * self.settings.gradient_accumulation_steps
 
     def _divide_gradients(self) -> None:
         """Divide the gradients that a step has accumulated by the weight of its batches."""
-        total = torch.stack(self._step_weights).sum()
-        factor = float(self._first_weight() / torch.where(total > 0, total, 1))
+        total = float(torch.stack(self._step_weights).sum())
+        factor = self._typical_weight / total if total else 1.0
+        self._typical_weight = total / len(self._step_weights)
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.mul_(factor)

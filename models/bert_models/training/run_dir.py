@@ -64,6 +64,8 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
         raise TrainingError(f"{output}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
+    if output.resolve().is_mount():  # the checkpoint could not be exchanged with what is there
+        raise TrainingError(f"{output}: is a mount point; train to a folder in it, such as {output / 'checkpoint'}")
     if is_free(output):
         return
     if interrupted and not (resume or force):
@@ -94,9 +96,9 @@ def _is_unfinished(output: Path) -> bool:
 def check_disk_space(output: Path, model: nn.Module) -> None:
     """Check that the disk has room for a run that trains `model`; write nothing.
 
-    While its state is saved, a run has seven float32 values on disk per parameter: the weights of the best epoch, and
-    twice the last state, the old one until the new one is whole: weights and AdamW's two moments. The state of an
-    interrupted run is a part of that.
+    While its state is saved, a run has up to seven float32 values on disk per parameter: the weights of the best epoch
+    (pre-training keeps none), and twice the last state, the old one until the new one is whole: weights and AdamW's two
+    moments. The state of an interrupted run is a part of that.
 
     Raises:
         TrainingError: there is less space.

@@ -202,14 +202,17 @@ def test_too_few_documents_or_tokens_are_rejected(tmp_path: Path, toy_vocab: Pat
         pack_sentence_order(cache, all_of(cache), 1, 0, 0)
 
 
-@pytest.mark.shared_data
-@pytest.mark.slow
 def test_documents_of_one_sentence_cannot_teach_the_next_one(tmp_path: Path, toy_vocab: Path) -> None:
     cache = toy_cache(tmp_path, toy_vocab, [["abc"]] * 120)
     with pytest.raises(TrainingError, match=r"needs documents of several sentences, found none .*--one-per-line"):
         pack_next_sentences(cache, all_of(cache), 10, 0, 0)
+    cache = toy_cache(tmp_path / "more", toy_vocab, [["abc"]] * 120 + [["abc", "d"]])
+    for epoch in range(10):  # whatever is drawn
+        pack_next_sentences(cache, all_of(cache), 10, 0, epoch)
 
 
+@pytest.mark.shared_data
+@pytest.mark.slow
 def test_books_give_as_many_true_as_random_pairs(shared_data: Path, tmp_path: Path) -> None:
     tokenizer = read_tokenizer(shared_data / "vocab" / "bert-base-uncased", "bert")
     books = open_corpus([shared_data / "books" / "books.md.gz"], document_start="^# Title:")

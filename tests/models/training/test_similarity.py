@@ -72,6 +72,9 @@ def test_text_that_belongs_to_two_others_is_no_negative_of_either() -> None:
 def test_another_answer_of_the_same_text_is_no_negative() -> None:
     vectors: Tensor = torch.eye(4)[[0, 0, 0, 0, 2, 2]]
     assert similarity_loss(vectors, targets("xyz", "aab")) < 1e-6
+    vectors = torch.eye(4)[[0, 1, 0, 0, 2, 0]]  # the third row's answer is that of the second, of an equal query
+    found, alone = (similarity_loss(vectors, targets(*rows)) for rows in (("xyy", "aab"), ("xyz", "aab")))
+    assert found < alone
 
 
 def test_cosines_are_float32_where_autocast_is_on() -> None:
