@@ -292,5 +292,6 @@ class Model(TextEncoding, DocumentRanking):
         self, lengths: Sequence[int], make_batch: Callable[[list[int]], Batch]
     ) -> Iterator[tuple[list[int], FloatArray]]:
         return run_batches(
-            lengths, make_batch, self.session, self.parallel_sessions, self.max_batch_tokens, self.whole_batch_tokens
-        )
+            lengths, make_batch, self.session, self.parallel_sessions, self.max_batch_tokens, self.whole_batch_tokens,
+            pads_outputs=self.variant is not None and "UnpackRows" in self.variant.functions,
+        )  # fmt: skip

@@ -128,16 +128,15 @@ def default_plan(precision: str, threads: int | None = None, inter_threads: int 
 
 
 def whole_batch_tokens(variant: Variant, plan: Plan) -> int:
-    """Return how many tokens of several inputs are one batch on all threads, 0 for none.
+    """Return how many tokens of several inputs, or windows of one, are one batch on all threads, 0 for none.
 
-    Packed rows divide evenly among two threads, and batches of so few tokens on one thread each do not. Outputs of
-    every token have their padding back, so that one long text among many short ones would cost memory.
+    Packed rows divide evenly among two threads, and batches of so few tokens on one thread each do not.
     """
     packs_rows = variant.fusions.get("packed_rows", {}).get("found", 0) > 0 and plan.kernels and bool(kernel_names())
     is_default = (
         plan.threads == plan.inter_threads == _WHOLE_BATCH_THREADS and plan.max_batch_tokens == _CORE_BATCH_TOKENS
     )
-    return _BATCH_TOKENS if packs_rows and is_default and "UnpackRows" not in variant.functions else 0
+    return _BATCH_TOKENS if packs_rows and is_default else 0
 
 
 def tuned_plan(bundle: Path) -> Plan | None:

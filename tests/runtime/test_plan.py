@@ -73,7 +73,6 @@ def test_few_tokens_are_one_batch_on_two_threads(
     assert whole_batch_tokens(variant, plan) == expected
     assert whole_batch_tokens(replace(variant, fusions={}), plan) == 0
     assert whole_batch_tokens(variant, replace(plan, kernels=False)) == 0
-    assert whole_batch_tokens(replace(variant, functions={"UnpackRows": 1}), plan) == 0
     assert whole_batch_tokens(variant, replace(plan, max_batch_tokens=512)) == 0
     assert load(bundle, precision="int8", threads=threads).whole_batch_tokens == expected
     assert load(bundle, precision="int8", threads=threads, max_batch_tokens=256).whole_batch_tokens == 0

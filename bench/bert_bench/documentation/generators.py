@@ -130,6 +130,7 @@ _EXPERIMENTS = {
     "operator_profile": "operators-base.json",
     "fusions": "fusions.json",
     "packed_rows": "packed-rows-minilm.json",
+    "whole_batches": "whole-batches-squad.json",
     "arm64_instructions": "arm64-instructions.json",
     "ray_batch": "ray-batch.json",
     "serving": "serving-zen5.json",

@@ -29,6 +29,8 @@ def run_batches(
     parallel: ParallelSessions | None,
     max_batch_tokens: int,
     whole_batch_tokens: int,
+    *,
+    pads_outputs: bool = False,
 ) -> Iterator[tuple[list[int], FloatArray]]:
     """Divide sequences into batches; yield each batch's indices and raw output.
 
@@ -39,8 +41,11 @@ def run_batches(
         parallel: runs several at the same time; `None` where `session` runs all.
         max_batch_tokens: padded tokens per batch.
         whole_batch_tokens: at most so many tokens together are one batch.
+        pads_outputs: whether outputs have padding, which then counts as tokens, too: one long text among many short
+            ones would cost memory.
     """
-    if len(lengths) == 1 or 0 < sum(lengths) <= whole_batch_tokens:
+    num_tokens = len(lengths) * max(lengths, default=0) if pads_outputs else sum(lengths)
+    if len(lengths) == 1 or 0 < num_tokens <= whole_batch_tokens:
         whole = list(range(len(lengths)))
         yield whole, (parallel or session).run(make_batch(whole))
         return

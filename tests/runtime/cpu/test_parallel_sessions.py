@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, load
+from bert_runtime.batching.batch_runner import run_batches
 from bert_runtime.cpu.session import Session
 from bert_runtime.inputs import as_text_input
 from bert_runtime.numerics import FloatArray
@@ -155,6 +156,20 @@ def test_few_tokens_are_one_batch_on_all_threads(
     assert [result.label for result in model(TEXTS[:count])] == expected
     assert sorted({*ran}) == threads
     assert (len(ran) == 1) == (count == 2)
+
+
+@pytest.mark.parametrize(("pads_outputs", "num_batches"), [(False, 1), (True, 2)])
+def test_padding_counts_where_outputs_have_it(pads_outputs: bool, num_batches: int) -> None:
+    class Runner:
+        def run(self, batch: Any) -> Any:
+            return batch
+
+    runner: Any = Runner()
+    lengths = [100, 10, 10]
+    found = list(run_batches(lengths, list, runner, None, 200, 150, pads_outputs=pads_outputs))
+    assert len(found) == num_batches
+    assert sorted(index for indices, _ in found for index in indices) == [0, 1, 2]
+    assert len(list(run_batches([30, 10, 10], list, runner, None, 60, 150, pads_outputs=pads_outputs))) == 1
 
 
 def test_too_few_batches_run_one_at_a_time_on_all_threads(
