@@ -232,13 +232,15 @@ class CandidateEvaluator:
             self.bias *= found["time"]["speedup"] / self.predicted_speedup(trial.candidate.shape)
         return Measured(trial, found["time"]["speedup"], found["search"]["drop_percent"])
 
-    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate | None:
         """See `Evaluator.fit_to_speed`."""
         found = self.measure(trial)
-        if found is None or found.speedup >= speedup * _FIT_MARGIN:
+        if found is None:
+            return None
+        if found.speedup >= speedup * _FIT_MARGIN:
             return trial.candidate
         wanted = speedup * _FIT_MARGIN / found.speedup
-        return narrowed(trial.candidate, wanted, self.table.fitted_ms) or trial.candidate
+        return narrowed(trial.candidate, wanted, self.table.fitted_ms)
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
         """See `Evaluator.narrow`."""

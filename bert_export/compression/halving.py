@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bert_export.compression.candidates import Candidate
 from bert_export.compression.planning import Rung
@@ -43,11 +42,15 @@ def trial_after(before: Trial | None, candidate: Candidate, metric: float, check
     return Trial(candidate, metric, checkpoint, max(num_rows, before.num_rows), width)
 
 
+def _take_first(trials: Sequence[Trial], rung: Rung) -> tuple[Trial, Candidate, Rung]:
+    return trials[0], trials[0].candidate, rung
+
+
 def halve(
     candidates: Sequence[Candidate],
     rungs: Sequence[Rung],
     train: Callable[[Candidate, Rung, Trial | None], Trial | None],
-    prepare_last: Callable[[Trial, Rung], tuple[Candidate, Rung]] = lambda trial, rung: (trial.candidate, rung),
+    prepare_last: Callable[[Sequence[Trial], Rung], tuple[Trial, Candidate, Rung]] = _take_first,
 ) -> list[Trial]:
     """Train candidates, rung after rung; each goes on from where the rung before left it.
 
@@ -55,20 +58,23 @@ def halve(
         candidates: candidates, the most promising first.
         rungs: how many are trained, and for how long.
         train: trains a candidate as a rung says, from its last trial if there is one; `None` if that failed.
-        prepare_last: returns the last of several rungs anew, and what is trained in it: the candidate that has reached
-            it, whose speed and time of an epoch can be known now, or a narrower one.
+        prepare_last: returns the last of several rungs anew, and what is trained in it: one of the trials so far, best
+            first, whose speed and time of an epoch can be known now, as its candidate or as a narrower one.
 
     Returns:
         The last trial of each candidate, those of the last rung first, the best first within a rung.
     """
     trials: dict[Candidate, Trial] = {}
     reached: dict[Candidate, int] = {}
+
+    def ranked() -> list[Trial]:
+        return sorted(trials.values(), key=lambda trial: (-reached[trial.candidate], -trial.metric))
+
     alive = list(candidates)
     for number, rung in enumerate(rungs):
         starts = {candidate: trials.get(candidate) for candidate in alive[: rung.num_candidates]}
         if 0 < number == len(rungs) - 1:
-            best = trials[alive[0]]
-            candidate, rung = prepare_last(best, rung)
+            best, candidate, rung = prepare_last(ranked(), rung)
             starts = {candidate: best}
         for candidate, before in starts.items():
             trial = train(candidate, rung, before)
@@ -81,7 +87,4 @@ def halve(
         if not alive:
             break
 
-    def rank(trial: Trial) -> tuple[Any, ...]:
-        return -reached[trial.candidate], -trial.metric
-
-    return sorted(trials.values(), key=rank)
+    return ranked()

@@ -60,11 +60,11 @@ class Evaluator(Protocol):
     def measure(self, trial: Trial) -> Measured | None:
         """Export a trained candidate, and measure its bundle; return `None` if that failed."""
 
-    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate | None:
         """Return a trained candidate with as few neurons less as its bundle must lose to be this fast; `measure` it.
 
         Returns:
-            The candidate as it is where it is fast enough, too slow for that, or cannot be measured.
+            The candidate as it is where it is fast enough; `None` where it is too slow for that or cannot be measured.
         """
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:
@@ -105,14 +105,17 @@ def within_speed(evaluator: Evaluator, speedup: float, share: float = 1.0) -> li
         is_first = before is None and candidate == candidates[0]
         return first if is_first else evaluator.train(level, candidate, rung, before)
 
-    def prepare_last(trial: Trial, rung: Rung) -> tuple[Candidate, Rung]:
+    def prepare_last(trials: Sequence[Trial], rung: Rung) -> tuple[Trial, Candidate, Rung]:
         # Before the longest training, since neurons that are cut off after it lose some of what it has learnt.
-        candidate = evaluator.fit_to_speed(trial, speedup)
+        fitted = ((trial, evaluator.fit_to_speed(trial, speedup)) for trial in trials[:_MAX_MEASURED])
+        trial, candidate = next(
+            ((trial, found) for trial, found in fitted if found is not None), (trials[0], trials[0].candidate)
+        )
 
         def plan_again() -> Rung:
             return plan_last_rung(evaluator.row_s([candidate]), evaluator.time_left_s() - others_s, evaluator.rows)
 
-        return candidate, evaluator.plan_last(level, plan_again)
+        return trial, candidate, evaluator.plan_last(level, plan_again)
 
     trials = halve(candidates, rungs, train, prepare_last)
     measured: list[Measured] = []

@@ -32,7 +32,7 @@ class FakeEvaluator:
     levels: list[str] = field(default_factory=list)
     rows: TrainingRows = field(default_factory=lambda: TrainingRows(num_given=100))
     narrows: bool = False
-    fits: Callable[[Candidate], Candidate] = lambda trained: trained
+    fits: Callable[[Candidate], Candidate | None] = lambda trained: trained
 
     @staticmethod
     def speed(of: Candidate) -> float:
@@ -73,7 +73,7 @@ class FakeEvaluator:
         measured = speed if trial.candidate.intermediate_size < 64 else self.measured_speed(speed)
         return Measured(trial, measured, self.drop_of(speed))
 
-    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate:
+    def fit_to_speed(self, trial: Trial, speedup: float) -> Candidate | None:
         return self.fits(trial.candidate)
 
     def narrow(self, level: str, found: Measured, speedup: float) -> Trial | None:

@@ -259,12 +259,13 @@ def test_a_bundle_tells_how_many_neurons_are_left_out_before_the_longest_trainin
     )
     trial = Trial(Candidate(layers=(0, 1), intermediate_size=512), 0.9, "checkpoints/wide")
 
-    def fitting_width(speedup: float) -> int:
+    def fitting_width(speedup: float) -> int | None:
         monkeypatch.setattr(made, "measure", lambda trial: Measured(trial, speedup, 1.0) if speedup else None)
-        return made.fit_to_speed(trial, 2.0).intermediate_size
+        found = made.fit_to_speed(trial, 2.0)
+        return found and found.intermediate_size
 
     found = [fitting_width(speedup) for speedup in (2.1, 2.01, 1.75, 1.2, 0.0)]
-    assert found == [512, 448, 384, 512, 512]  # fast enough, a little too slow, too slow for that, not measured
+    assert found == [512, 448, 384, None, None]  # fast enough, a little too slow, too slow for that, not measured
 
 
 def test_a_kill_before_the_result_is_written_loses_no_checkpoint(

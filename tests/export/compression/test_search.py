@@ -115,6 +115,13 @@ def test_what_is_too_slow_is_narrowed_before_the_last_training() -> None:
     assert evaluator.log == [(candidate(n).name, 1) for n in (4, 3, 2)] + [(candidate(4, 32).name, 30)]
 
 
+@pytest.mark.parametrize(("fitting", "trained"), [((3, 2), 3), ((2,), 2), ((), 4)])
+def test_what_cannot_be_fast_enough_is_not_trained_for_long(fitting: tuple[int, ...], trained: int) -> None:
+    evaluator = FakeEvaluator(fits=lambda found: found if len(found.layers) in fitting else None)
+    within_speed(evaluator, 2.0)
+    assert evaluator.log[-1] == (candidate(trained).name, 30)
+
+
 def test_the_last_training_uses_the_time_that_is_left_once_the_time_of_an_epoch_is_known() -> None:
     evaluator = FakeEvaluator(budget_s=20.0)
 
