@@ -27,7 +27,9 @@ _MAX_BYTES = 2**30
 
 _REPETITIVE_SHARE = 16
 """Samples of repetitive texts are at most one in this many of all others (a judgement). Without any, weights are
-rounded such that errors gather where natural texts have no power."""
+rounded such that errors gather where natural texts have no power. Where a last layer is reduced to the first token, all
+texts' are kept, of repetitive ones as well: with a sixteenth of these, the mean difference of logits from FP32 was the
+same to 0.0001 (classifiers of BANKING77, TREC and SST-2)."""
 
 _REPETITIVE_HEADROOM = 1.3
 """How much wider than measured on repetitive texts the ranges of attention's outputs are: other words are repeated,
