@@ -260,12 +260,9 @@ class CandidateEvaluator:
 
         If it cannot be exported, the next one is measured.
         """
+        known = [trial for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")]
         longest = sorted(self.trials, key=lambda trial: (self.work[trial.checkpoint], trial.metric), reverse=True)
-        return self.measured() or next(filter(None, (self._exportable([trial]) for trial in longest)), [])
-
-    def measured(self) -> list[Measured]:
-        """Return the measurements so far."""
-        return self._exportable([trial for trial in self.trials if self.journal.knows(f"measure {trial.checkpoint}")])
+        return self._exportable(known) or next(filter(None, (self._exportable([trial]) for trial in longest)), [])
 
     def _exportable(self, trials: Sequence[Trial]) -> list[Measured]:
         """Return the measurements of trials, without those that cannot be exported."""

@@ -74,7 +74,7 @@ def test_graphs_that_cannot_read_padding_read_each_text_alone(model: Model) -> N
             assert batch.input_ids.shape[0] == 1
             return np.ones((1, 3), dtype=np.float32)
 
-    variant: Any = SimpleNamespace(padding="unmasked")
+    variant: Any = SimpleNamespace(padding="unmasked", functions={})
     unmasked = Model(SentenceEmbedding(dimensions=3), model.tokenizer, Graph(), max_batch_tokens=1, variant=variant)
     assert unmasked.encode(["hello", "where is my card?"], max_batch_tokens=1024).shape == (2, 3)
 

@@ -27,7 +27,7 @@ def test_the_experiment_measures_quality_and_cost(
     (tmp_path / "results").mkdir()
     result = tmp_path / "results" / "toy.json"
     arguments = ["--title", "Toy", "--small", classifier_bundle, "--large", classifier_bundle]
-    arguments += ["--dev", tmp_path / "dev.jsonl", "--work", tmp_path, "--output", result]
+    arguments += ["--dev", tmp_path / "dev.jsonl", "--work", tmp_path, "--output", result, "--max-drop", 2]
     outcome = CliRunner().invoke(main, list(map(str, arguments)), catch_exceptions=False)
     assert outcome.exit_code == 0
     values = json.loads(result.read_text(encoding="utf-8"))
