@@ -1,4 +1,4 @@
-"""What a user should know before an export that goes on nevertheless."""
+"""Warnings about the checkpoint and the data of an export, which goes on nevertheless."""
 
 from collections.abc import Iterator
 

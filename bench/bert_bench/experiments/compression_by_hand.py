@@ -1,4 +1,4 @@
-"""What compression is compared with: the ways to a model of fewer layers that need no search.
+"""Baselines of compression: ways to a model of fewer layers that need no search.
 
 `first_layers`: the first layers of the base checkpoint, fine-tuned on the labels alone. `distilbert`: evenly spaced
 layers of the uncompressed model, distilled from it with DistilBERT's weights of the losses (Sanh et al.,
