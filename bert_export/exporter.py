@@ -31,7 +31,7 @@ from bert_export.token_pruning import AUTO, check_pruning, choose_schedule, grap
 from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.pruned_checkpoint import with_token_pruning
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest, TensorSpec
 from bert_runtime.cpu.native_kernels import native_kernels_record
@@ -184,6 +184,7 @@ def export(
 
 def _check_output(output: Path, *, force: bool) -> None:
     """Raise `OutputExistsError` unless the path is free or holds nothing but a bundle that `force` may replace."""
+    check_replaceable(output)
     if problem := replacement_problem(output, force=force):
         raise OutputExistsError(problem)
 

@@ -39,7 +39,7 @@ _FORMAT_VERSION = 2
 
 _BATCH_TOKENS = 1024
 """Padded tokens per batch that runs on several threads. A default; `bert-export tune` measures 128 to 2048. Also the
-tokens, without padding, of inputs that are one batch, see `whole_batch_tokens`."""
+tokens of inputs that are one batch, see `whole_batch_tokens`."""
 
 _CORE_BATCH_TOKENS = 256
 """Padded tokens per single-core batch: activations fit in that core's L2 cache. A default, as above."""

@@ -29,7 +29,6 @@ _KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
 send a request into a connection that is being closed."""
 
-
 _CONNECT_S = 1.0
 """Seconds for a connection to a Unix socket: a server whose queue of connections is full listens, too. A judgement."""
 
@@ -94,7 +93,7 @@ def _check_socket_path(path: Path) -> None:
         )
     if path.exists() and not path.is_socket():
         raise DeploymentError(f"{path}: expected a Unix socket or no file, found another file; choose another path")
-    if path.exists() and _is_listening(path):
+    if path.is_socket() and _is_listening(path):
         raise DeploymentError(f"{path}: another server listens there; end it, or choose another path")
 
 

@@ -33,7 +33,7 @@ _CALL_TEXTS, _CALLS = (2, 4, 8, 16), 24
 
 
 def _calls(model: Model, texts: Sequence[TextInput]) -> Iterator[tuple[str, list[list[TextInput]]]]:
-    """Yield the name of each kind of call, and its calls that are one batch."""
+    """Yield the name of each kind of call, and its calls."""
     long = [[text] for text in texts if len(model.tokenize([text])[0].windows) > 1]
     yield "a text of several windows", long
     for size in _CALL_TEXTS:

@@ -7,7 +7,7 @@ from torch import nn
 
 from bert_models.errors import TrainingError
 from bert_models.tokenizer_files import TOKENIZER_FILES
-from bert_runtime.bundle.atomic_folders import is_free, unowned_files
+from bert_runtime.bundle.atomic_folders import check_replaceable, is_free, unowned_files
 
 __all__ = [
     "BEST_NAME",
@@ -57,15 +57,15 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
 
     Raises:
         TrainingError: `output` holds something that would be lost, or nothing that could be resumed.
+        BertError: it cannot be replaced by the checkpoint at the end, see `check_replaceable`.
     """
+    check_replaceable(output)
     state = output / STATE_DIR
     interrupted = (state / LAST_NAME).is_file()
     if not (resume or interrupted) and _is_unfinished(output):
         return  # a run that stopped in its first epoch
     if resume and not interrupted:
         raise TrainingError(f"{output}: nothing to resume: expected {state / LAST_NAME}; train without --resume")
-    if output.resolve().is_mount():  # the checkpoint could not be exchanged with what is there
-        raise TrainingError(f"{output}: is a mount point; train to a folder in it, such as {output / 'checkpoint'}")
     if is_free(output):
         return
     if interrupted and not (resume or force):

@@ -20,8 +20,10 @@ __all__ = ["atomic_replace_dir", "check_replaceable", "is_free", "umask", "unown
 
 
 def check_replaceable(output: Path) -> None:
-    """Raise `BertError` if `output` is or contains the current directory."""
+    """Raise `BertError` if `output` is a mount point, or is or contains the current directory."""
     output = output.resolve()
+    if output.is_mount():
+        raise BertError(f"{output}: is a mount point, which cannot be replaced; name a folder in it")
     if Path.cwd().resolve().is_relative_to(output):
         raise BertError(
             f"{output}: is or contains the current directory, which cannot be replaced; name another folder"
@@ -52,7 +54,7 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
         output: the folder to create or replace. Missing parents are created. A link is followed.
 
     Raises:
-        BertError: `output` is or contains the current directory, or cannot be written to (a full disk included).
+        BertError: see `check_replaceable`, or `output` cannot be written to (a full disk included).
     """
     check_replaceable(output)
     output = output.resolve()

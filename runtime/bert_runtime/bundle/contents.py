@@ -22,8 +22,6 @@ def replacement_problem(output: Path, *, force: bool) -> str | None:
         output: the folder; free, empty, or holding nothing but a bundle.
         force: whether a bundle that is already there may be replaced.
     """
-    if output.resolve().is_mount():  # it cannot be exchanged with a finished bundle
-        return f"{output}: is a mount point; write to a folder in it, such as {output / 'bundle'}"
     if is_free(output):
         return None
     if not (output / MANIFEST_NAME).is_file():

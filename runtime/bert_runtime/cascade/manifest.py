@@ -48,8 +48,8 @@ class CascadeManifest:
     chosen_on: Mapping[str, Any]
     """Rows that the threshold was chosen on, and the measurements there."""
     judged_on: Mapping[str, Any]
-    """The gate: metrics of all rows, each judged by a threshold chosen without it, drop with its paired 95 % interval,
-    share of the small model, number of folds, and of those among them that found no threshold within the limit, whose
+    """The gate: metrics of rows that are each judged by a threshold chosen without it, drop with its paired 95 %
+    interval, share of the small model, number of folds, and how many of them found no threshold within the limit: their
     rows judge nothing."""
     calibration: Mapping[str, Any] = field(default_factory=dict)
     """For each model, the calibration of its probabilities; empty for several labels."""
