@@ -17,7 +17,13 @@ from typing import Any
 import click
 
 from bert_bench.experiments.compression_by_hand import measure_by_hand
-from bert_bench.experiments.compression_data import TITLES, fine_tuned, task_files, unlabelled_file
+from bert_bench.experiments.compression_data import (
+    TITLES,
+    UNLABELLED_TITLES,
+    fine_tuned,
+    task_files,
+    unlabelled_file,
+)
 from bert_bench.experiments.harness import path_option, write_result
 from bert_bench.reports.markdown_table import markdown_table
 from bert_export.cli.param_types import DurationType
@@ -79,7 +85,12 @@ def _pruned(record: dict[str, Any]) -> str:
 @click.option("--fine-tune-lr", type=float, help="Peak learning rate of the uncompressed model.")
 @click.option("--fine-tune-epochs", type=int, help="Its epochs.")
 @path_option("--data", "Folder with the data sets' files.")
-@click.option("--unlabelled", "unlabelled_name", type=click.Choice(list(TITLES)), help="Data set of further inputs.")
+@click.option(
+    "--unlabelled",
+    "unlabelled_name",
+    type=click.Choice(list(UNLABELLED_TITLES)),
+    help="Data set whose training rows are further inputs.",
+)
 @click.option("--speedup", type=float)
 @click.option("--max-drop", type=float)
 @click.option("--lr", type=float, default=CompressionSettings.lr, show_default=True)
@@ -137,7 +148,7 @@ def main(
     training = {key: report[key] for key in ("settings", "seconds", "examples", "best")}
     kept = {key: values[key] for key in ("passed", "reason", "compression", "measured")}
     if unlabelled_name:
-        kept["unlabelled"] = TITLES[unlabelled_name]
+        kept["unlabelled"] = UNLABELLED_TITLES[unlabelled_name]
     if by_hand:
         kept["by_hand"] = measure_by_hand(name, base, files, folder, len(kept["compression"]["layers_kept"]), **changes)
     title = f"{TITLES[name]}{f' from {base_name}' if base_name else ''}{f', seed {seed}' if seed else ''}"

@@ -19,7 +19,7 @@ from bert_models.training.dev_split import split_rows
 from bert_models.training.infer_task import label_reader
 from bert_runtime.records import read_records
 
-__all__ = ["TITLES", "TaskFiles", "fine_tuned", "recipe", "task_files", "unlabelled_file"]
+__all__ = ["TITLES", "UNLABELLED_TITLES", "TaskFiles", "fine_tuned", "recipe", "task_files", "unlabelled_file"]
 
 TITLES = {
     "sst2": "SST-2",
@@ -33,6 +33,9 @@ TITLES = {
     "trec": "TREC",
 }
 """The tasks, and their names in the table."""
+
+UNLABELLED_TITLES = {**TITLES, "squad2": "SQuAD 2.0"}
+"""The data sets whose training rows may be further inputs."""
 
 _HELD_ROWS = {"sst2": 1000, "trec": 1500}
 """Training rows that are held out where the dev file has few: half for the search, half for the gate, beside 872
@@ -94,7 +97,7 @@ def unlabelled_file(name: str, data: Path, folder: Path) -> Path:
     """Return a file with the inputs of a data set's training rows; write it unless it is there.
 
     Args:
-        name: a key of `TITLES`.
+        name: a key of `UNLABELLED_TITLES`.
         data: folder with the data sets' files.
         folder: where it is written.
     """
