@@ -7,7 +7,7 @@ import numpy as np
 from bert_export.variants import Probe
 from bert_runtime.model import Model
 from bert_runtime.tasks import SentenceEmbedding, Task
-from bert_runtime.tasks.base import stack_single_window
+from bert_runtime.tasks.values import stack_single_window
 from bert_runtime.vector_quantization import embedding_ranges
 
 __all__ = ["with_embedding_ranges"]

@@ -12,7 +12,7 @@ from bert_runtime.records import read_records
 from bert_runtime.records.retrieval import RetrievalData, read_retrieval_folder
 from bert_runtime.retrieval import run_of_vectors, score_run
 from bert_runtime.tasks import Example, Outputs, SentenceEmbedding, Task, TextInput
-from bert_runtime.tasks.base import stack_single_window
+from bert_runtime.tasks.values import stack_single_window
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["LabelledData", "LabelledFile", "LabelledRetrieval", "read_labelled"]

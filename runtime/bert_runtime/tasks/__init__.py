@@ -1,16 +1,6 @@
 """Tasks: their settings, result types and metrics, and the registry that trainer, exporter and runtime share."""
 
-from bert_runtime.tasks.base import (
-    Example,
-    Outputs,
-    Result,
-    Task,
-    TextInput,
-    Vocabulary,
-    WindowedText,
-    max_abs_difference,
-    stack_single_window,
-)
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.entities import Entities, Entity
 from bert_runtime.tasks.feature_extraction import FeatureExtraction, TokenVectors
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
@@ -24,6 +14,16 @@ from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
 from bert_runtime.tasks.sparse_embedding import SparseEmbedding, SparseVector
 from bert_runtime.tasks.text_classification import TextClassification
 from bert_runtime.tasks.token_classification import TokenClassification
+from bert_runtime.tasks.values import (
+    Example,
+    Outputs,
+    Result,
+    TextInput,
+    WindowedText,
+    max_abs_difference,
+    stack_single_window,
+)
+from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = [
     "TASKS",

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert_runtime.tasks.base import Result
 from bert_runtime.tasks.tokens import TextTokens
+from bert_runtime.tasks.values import Result
 
 __all__ = ["Entities", "Entity"]
 

@@ -10,9 +10,9 @@ from bert_runtime.errors import DataError, InputError
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import cosine_agreement
-from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_flag, check_int
 from bert_runtime.tasks.tokens import TokenTask, merge_windows, word_spans, word_vectors
+from bert_runtime.tasks.values import Example, Outputs, Result
 
 __all__ = ["LAYER_COMBINATIONS", "WORD_POOLINGS", "FeatureExtraction", "TokenVectors"]
 

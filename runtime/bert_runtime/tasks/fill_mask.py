@@ -11,8 +11,10 @@ from tokenizers import Encoding
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.numerics import FloatArray, best_columns, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, Vocabulary
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_int, check_strings
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput
+from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = ["FillMask", "Filling", "Fillings"]
 

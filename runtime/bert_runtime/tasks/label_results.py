@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bert_runtime.numerics import FloatArray
-from bert_runtime.tasks.base import Result
+from bert_runtime.tasks.values import Result
 
 __all__ = ["Classification", "MultiLabelClassification", "Regression", "best_labels"]
 

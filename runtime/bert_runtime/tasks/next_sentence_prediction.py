@@ -11,8 +11,9 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import accuracy
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.text_inputs import pair_with_next
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
 
 __all__ = ["NextSentence", "NextSentencePrediction"]
 

@@ -12,9 +12,10 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import answer_f1, best_threshold, exact_match
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, WindowedText
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_flag, check_int, check_number
 from bert_runtime.tasks.tokens import drop_padding, first_visible, kept_token_indices, text_token_indices
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, WindowedText
 
 __all__ = ["Answer", "Answers", "QuestionAnswering"]
 

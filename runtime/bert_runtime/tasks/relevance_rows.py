@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import TextInput
+from bert_runtime.tasks.values import TextInput
 
 __all__ = ["RelevanceRow", "read_pairs", "read_relevance_row", "row_kind"]
 

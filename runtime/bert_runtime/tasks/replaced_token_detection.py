@@ -10,9 +10,9 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import micro_f1
 from bert_runtime.numerics import FloatArray, IntArray, sigmoid
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_number
 from bert_runtime.tasks.tokens import TextTokens, TokenTask, find_first_tokens, join_words, merge_windows
+from bert_runtime.tasks.values import Example, Outputs, Result
 
 __all__ = ["LABELS", "ReplacedTokenDetection", "ReplacedTokens"]
 

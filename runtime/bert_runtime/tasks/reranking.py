@@ -10,11 +10,12 @@ from tokenizers import Encoding
 from bert_runtime.metrics import logit_drift, pearson, retrieval_metrics
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_flag, check_int
 from bert_runtime.tasks.relevance_rows import read_pairs, read_relevance_row
 from bert_runtime.tasks.sentence_embedding import DENSE_ACTIVATIONS, POOLINGS
 from bert_runtime.tasks.text_inputs import pair_with_next
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput
 
 __all__ = ["LONG_DOCUMENTS", "RELEVANCE_ACTIVATIONS", "Relevance", "Reranking", "is_truncated", "max_logits"]
 

@@ -11,8 +11,9 @@ from bert_runtime.metrics import RETRIEVAL_METRIC, pearson, spearman
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import SIMILARITIES, cosine, cosine_agreement, normalized
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.text_inputs import separate_texts
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
     Vectors,

@@ -11,9 +11,10 @@ from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import cosine
 from bert_runtime.sparse_index import SparseIndex
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, TextInput, stack_single_window
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_int, check_number
 from bert_runtime.tasks.text_inputs import separate_texts
+from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
 
 __all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector"]
 

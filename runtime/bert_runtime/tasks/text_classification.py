@@ -22,9 +22,10 @@ from bert_runtime.metrics import (
 from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
 from bert_runtime.score_calibration import LogitCalibration, quality
-from bert_runtime.tasks.base import Example, Outputs, Result, Task, stack_single_window
+from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_number, check_strings
 from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
+from bert_runtime.tasks.values import Example, Outputs, Result, stack_single_window
 
 __all__ = ["PROBLEM_TYPES", "TextClassification"]
 

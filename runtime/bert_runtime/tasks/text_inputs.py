@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import TextInput
+from bert_runtime.tasks.values import TextInput
 
 __all__ = ["pair_with_next", "separate_texts"]
 

@@ -12,7 +12,6 @@ from bert_runtime.errors import BundleError, DataError
 from bert_runtime.metrics import accuracy, entity_f1, logit_drift
 from bert_runtime.numerics import FloatArray, IntArray, softmax
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Example, Outputs, Result
 from bert_runtime.tasks.checks import check_flag, check_strings
 from bert_runtime.tasks.entities import Entities, Entity
 from bert_runtime.tasks.tokens import (
@@ -25,6 +24,7 @@ from bert_runtime.tasks.tokens import (
     word_spans,
     word_vectors,
 )
+from bert_runtime.tasks.values import Example, Outputs, Result
 
 __all__ = ["AGGREGATIONS", "OUTSIDE", "TokenClassification"]
 

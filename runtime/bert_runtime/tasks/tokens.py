@@ -11,7 +11,8 @@ from tokenizers import Encoding
 
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
-from bert_runtime.tasks.base import Outputs, Task, TextInput, WindowedText
+from bert_runtime.tasks.base import Task
+from bert_runtime.tasks.values import Outputs, TextInput, WindowedText
 
 __all__ = [
     "TextTokens",

@@ -10,8 +10,8 @@ from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray
 from bert_runtime.similarity import cosine
 from bert_runtime.tasks import FeatureExtraction, Outputs, SentenceEmbedding
-from bert_runtime.tasks.base import stack_single_window
 from bert_runtime.tasks.tokens import merge_windows
+from bert_runtime.tasks.values import stack_single_window
 from bert_runtime.vector_quantization import Vectors
 from bert_serve.http.model_choice import check_task
 from bert_serve.http.text_inputs import run_texts_or_ids
