@@ -112,11 +112,9 @@ def read_labelled(
             f"{path}: expected a labelled file for {task.name}, found a folder; retrieval is not its task"
         )
     data = read_retrieval_folder(path)
-    # The runtime adds the model's own prompt to every text. Only without one are there different ones to be added here.
-    prefixes = ("", "") if task.text_prefix else (task.for_queries().text_prefix, task.for_documents().text_prefix)
     inputs = [
-        TextInput(prefix + text)
-        for prefix, texts in zip(prefixes, (data.queries, data.corpus), strict=True)
+        TextInput(prompt + text)
+        for prompt, texts in zip(task.ranking_prompts, (data.queries, data.corpus), strict=True)
         for text in texts.values()
     ]
     return LabelledRetrieval(path.resolve().name, data, inputs)

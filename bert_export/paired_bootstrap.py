@@ -13,15 +13,18 @@ from bert_runtime.tasks import (
     Outputs,
     QuestionAnswering,
     Reranking,
+    SentenceEmbedding,
+    SparseEmbedding,
     Task,
     TextClassification,
     TokenClassification,
 )
+from bert_runtime.tasks.ranking_rows import are_ranked, ranking_metrics, ranking_qrels
 
 __all__ = ["Interval", "PairedDrop", "is_within", "paired_drop", "ratio_parts"]
 
 _RESAMPLES = 1000
-"""Resamples of the rows, of a reranker's queries or of questions' contexts (Efron & Tibshirani, An Introduction to the
+"""Resamples of the rows, of a ranking's queries or of questions' contexts (Efron & Tibshirani, An Introduction to the
 Bootstrap, 13.3)."""
 
 _PERCENTILES = (2.5, 97.5)
@@ -73,7 +76,8 @@ def paired_drop(
 ) -> PairedDrop:
     """Compare the task metric of two models by a paired percentile bootstrap over the examples.
 
-    Documents of one query are drawn together, as are questions about one context.
+    Documents of one query are drawn together, as are questions about one context. A query that is drawn is ranked among
+    the texts of all rows.
 
     Args:
         task: the model's task, whose thresholds may differ from the reference's.
@@ -93,7 +97,7 @@ def paired_drop(
         largest = _drop_percent(base - 3 / size, base)
         drops = Interval(max(-largest, _drop_percent(1.0, base)), min(largest, 100.0))
     return PairedDrop(
-        metric=task.metric,
+        metric=task.metric_for(examples),
         rows=len(examples),
         reference=base,
         found=point,
@@ -123,21 +127,23 @@ class _Sampled:
 
     value: float
     num_units: int
-    """Number of examples, of a reranker's queries or of the contexts of questions, which are drawn."""
+    """Number of examples, of a ranking's queries or of the contexts of questions, which are drawn."""
     resample: Callable[[IntArray], FloatArray]
     """Returns the metrics [R] for how often each unit is in each resample [R, units]."""
 
     @classmethod
     def build(cls, task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> "_Sampled":
-        value = task.score(outputs, examples)[task.metric]
+        metric = task.metric_for(examples)
+        value = task.score(outputs, examples)[metric]
         if isinstance(task, Reranking):
-            queries = _query_parts(task, outputs, examples)
-            return cls(value, len(queries), lambda counts: np.array([_ratio(total) for total in counts @ queries]))
+            return cls._of_parts(value, _reranked_parts(task, outputs, examples))
+        if isinstance(task, SparseEmbedding | SentenceEmbedding) and are_ranked(examples):
+            return cls._of_parts(value, _ranked_parts(task, outputs, examples))
         parts = ratio_parts(task, outputs, examples)
         if parts is not None and isinstance(task, QuestionAnswering):
             parts = _context_parts(parts, examples)
         if parts is not None and abs(_ratio(parts.sum(axis=0)) - value) < 1e-6:
-            return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
+            return cls._of_parts(value, parts)
         width = len(outputs) // len(examples)
 
         def score_each(counts: IntArray) -> FloatArray:
@@ -145,10 +151,14 @@ class _Sampled:
             for count in counts:
                 drawn = np.repeat(np.arange(len(examples)), count).tolist()
                 inputs = [outputs[width * row + part] for row in drawn for part in range(width)]
-                metrics.append(task.score(inputs, [examples[row] for row in drawn])[task.metric])
+                metrics.append(task.score(inputs, [examples[row] for row in drawn])[metric])
             return np.array(metrics)
 
         return cls(value, len(examples), score_each)
+
+    @classmethod
+    def _of_parts(cls, value: float, parts: FloatArray) -> "_Sampled":
+        return cls(value, len(parts), lambda counts: np.array([_ratio(total) for total in counts @ parts]))
 
 
 def _ratio(total: FloatArray) -> float:
@@ -180,7 +190,16 @@ def _context_parts(parts: FloatArray, examples: Sequence[Example]) -> FloatArray
     return np.stack([np.bincount(contexts, weights=part) for part in parts.T], axis=1)
 
 
-def _query_parts(task: Reranking, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray:
+def _ranked_parts(
+    task: SparseEmbedding | SentenceEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]
+) -> FloatArray:
+    """Return each query's metric among the texts of all rows, and 1 [queries, 2]."""
+    run, qrels, metric = task.rank(outputs), ranking_qrels(examples), task.metric_for(examples)
+    rows = [(ranking_metrics(run, {query: answers})[metric], 1.0) for query, answers in qrels.items()]
+    return np.array(rows, dtype=np.float64)
+
+
+def _reranked_parts(task: Reranking, outputs: Sequence[Outputs], examples: Sequence[Example]) -> FloatArray:
     """Return each query's metric and 1 [queries, 2]; without a relevant document both are 0, as in the mean.
 
     Rows of one query are ranked together, so that what is drawn are queries.

@@ -81,11 +81,11 @@ class Reference:
 
     def check_metric(self, examples: Sequence[Example]) -> None:
         """Raise `CompressionError` if its metric is not above 0: a loss in percent would mean nothing."""
-        task = self.task
-        value = task.score(self.outputs(examples), examples)[task.metric]
+        metric = self.task.metric_for(examples)
+        value = self.task.score(self.outputs(examples), examples)[metric]
         if not value > 0:
             raise CompressionError(
-                f"expected a checkpoint whose {task.metric} is above 0, found {value:.4f} of {len(examples)} dev rows "
+                f"expected a checkpoint whose {metric} is above 0, found {value:.4f} of {len(examples)} dev rows "
                 "in INT8; fine-tune it first"
             )
 

@@ -136,7 +136,7 @@ def evaluate_variants(
         file=file.name,
         sha256=sha256_file(file),
         examples=len(examples),
-        metric=first.task.metric,
+        metric=first.task.metric_for(examples),
         unit=_UNITS.get(first.task.name, "texts"),
         reference=reference,
         variants=tuple(evaluated),

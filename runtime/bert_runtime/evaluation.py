@@ -70,8 +70,9 @@ def build_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Recor
     """Turn the rows of a labelled file into examples, and check that the model can process each.
 
     Raises:
-        DataError: names the first row that does not fit, before any inference.
+        DataError: names the first row that does not fit, or is of another kind than others, before any inference.
     """
+    task.check_rows(records)
     examples = []
     for record in records:
         example = task.example(record)

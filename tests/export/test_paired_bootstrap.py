@@ -8,7 +8,17 @@ from tokenizers import Encoding
 
 from bert_export import paired_bootstrap
 from bert_export.paired_bootstrap import paired_drop
-from bert_runtime.tasks import Example, Outputs, QuestionAnswering, Reranking, Task, TextClassification, TextInput
+from bert_runtime.similarity import similarity_matrix
+from bert_runtime.tasks import (
+    Example,
+    Outputs,
+    QuestionAnswering,
+    Reranking,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+    TextInput,
+)
 
 NUM = 400
 
@@ -115,6 +125,23 @@ def test_the_interval_of_a_reranker_is_one_of_queries() -> None:
     assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.006)
     assert drop.found_interval.high == pytest.approx(drop.found + error, abs=0.006)
     assert drop.drop_interval.high == pytest.approx(100 * 3 / 200 / drop.reference)  # three of the queries
+
+
+def test_a_query_is_ranked_among_the_texts_of_all_rows() -> None:
+    random = np.random.default_rng(0)
+    queries = random.normal(size=(120, 8)).astype(np.float32)
+    vectors = np.stack([queries, queries + random.normal(size=queries.shape)], axis=1).reshape(240, 8)
+    inputs = [TextInput(f"text {row}") for row in range(240)]
+    outputs = [output._replace(input=given) for output, given in zip(outputs_of(vectors), inputs, strict=True)]
+    examples = [Example((inputs[2 * row], inputs[2 * row + 1]), inputs[2 * row + 1].text) for row in range(120)]
+    task = SentenceEmbedding(dimensions=8, normalize=False)
+    drop = paired_drop(task, outputs, task, outputs, examples)
+    similarities = similarity_matrix(vectors[0::2], vectors[1::2])
+    ranks = (similarities > similarities.diagonal()[:, None]).sum(axis=1)
+    alone = np.where(ranks < 10, 1 / np.log2(ranks + 2), 0)
+    assert (drop.metric, drop.found) == ("ndcg_at_10", pytest.approx(alone.mean()))
+    error = 1.96 * alone.std() / 120**0.5
+    assert drop.found_interval.low == pytest.approx(drop.found - error, abs=0.01)
 
 
 def test_questions_about_one_context_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:

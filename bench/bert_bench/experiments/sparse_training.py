@@ -28,7 +28,7 @@ from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import evaluate, load
 from bert_runtime.records import read_records
-from bert_runtime.tasks.sparse_embedding import SparseVector
+from bert_runtime.tasks import SparseVector
 
 __all__ = ["main", "results_table", "write_rows"]
 

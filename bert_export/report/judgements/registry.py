@@ -8,9 +8,17 @@ from bert_export.report.judgements.base import Judgement
 from bert_export.report.judgements.labels import judge_labels, judge_multi_label
 from bert_export.report.judgements.masks import judge_masks
 from bert_export.report.judgements.numbers import judge_regression, judge_relevance, judge_similarities
-from bert_export.report.judgements.retrieved import judge_retrieved
+from bert_export.report.judgements.retrieved import judge_nearest, judge_retrieved
 from bert_export.report.judgements.words import judge_replaced_tokens, judge_tokens
-from bert_runtime.tasks import Example, NextSentencePrediction, Outputs, Task, TextClassification
+from bert_runtime.tasks import (
+    Example,
+    NextSentencePrediction,
+    Outputs,
+    SentenceEmbedding,
+    Task,
+    TextClassification,
+)
+from bert_runtime.tasks.ranking_rows import are_ranked
 
 __all__ = ["JUDGES", "judge"]
 
@@ -29,7 +37,9 @@ def _judge_order(task: NextSentencePrediction, outputs: Sequence[Outputs], examp
     return judge_labels(task.labels, outputs, examples)
 
 
-def _judge_embeddings(task: Task, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+def _judge_embeddings(task: SentenceEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    if are_ranked(examples):
+        return judge_nearest(task, outputs, examples)
     return judge_similarities(outputs, examples)
 
 

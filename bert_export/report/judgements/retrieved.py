@@ -1,13 +1,16 @@
 """Judge which text of a file is found for each query."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from bert_export.report.judgements.base import Decision, Judgement, Table
-from bert_runtime.tasks import Example, Outputs, SparseEmbedding
+from bert_runtime.numerics import FloatArray
+from bert_runtime.similarity import similarity_matrix
+from bert_runtime.tasks import Example, Outputs, SentenceEmbedding, SparseEmbedding
+from bert_runtime.tasks.ranking_rows import ranking_qrels
 
-__all__ = ["judge_retrieved"]
+__all__ = ["judge_nearest", "judge_retrieved"]
 
 _RANKS = (1, 10, 100)
 """Last rank of each outcome but the last one."""
@@ -17,21 +20,29 @@ _OUTCOMES = ("1st", "2nd to 10th", "11th to 100th", "later")
 def judge_retrieved(task: SparseEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
     """Judge the best of all second texts for each row's first text, by dot product."""
     texts, index = task.index(outputs)
-    numbers = {text: number for number, text in enumerate(texts)}
-    targets: dict[str, set[str]] = {}  # a query's rows may have different texts, all of which are right
-    for query, example in zip(outputs[0::2], examples, strict=True):
-        targets.setdefault(query.input.text, set()).add(example.target)
+    return _judge_ranking(texts, (index.scores(query.arrays[0]) for query in outputs[0::2]), examples)
+
+
+def judge_nearest(task: SentenceEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
+    """Judge the nearest of all second texts to each row's first text, by the task's similarity."""
+    vectors = task.numbers(outputs)
+    texts = {output.input.text: 2 * row + 1 for row, output in enumerate(outputs[1::2])}
+    documents = vectors[[*texts.values()]]
+    scores = (similarity_matrix(query[None], documents, task.similarity)[0] for query in vectors[0::2])
+    return _judge_ranking(list(texts), scores, examples)
+
+
+def _judge_ranking(texts: Sequence[str], scores: Iterable[FloatArray], examples: Sequence[Example]) -> Judgement:
+    """Judge rankings of N distinct texts by the scores of each row's query with them, float [N]."""
+    numbers, qrels = {text: number for number, text in enumerate(texts)}, ranking_qrels(examples)
     decisions: list[Decision] = []
     outcomes: list[int] = []
-    for query, example in zip(outputs[0::2], examples, strict=True):
-        scores = index.scores(query.arrays[0])
-        best = texts[int(scores.argmax())]
-        right = targets[query.input.text]
-        better = np.flatnonzero(scores > scores[numbers[example.target]])
+    for found, example in zip(scores, examples, strict=True):
+        query, best = example.inputs[0].text, texts[int(found.argmax())]
+        right = qrels[query]
+        better = np.flatnonzero(found > found[numbers[example.target]])
         rank = 1 + sum(texts[number] not in right for number in better)
-        decisions.append(
-            Decision(text=query.input.text, expected=example.target, predicted=best, correct=best in right)
-        )
+        decisions.append(Decision(text=query, expected=example.target, predicted=best, correct=best in right))
         outcomes.append(int(np.searchsorted(_RANKS, rank)))
     table = Table.count(("rank of the right text",), _OUTCOMES, [0] * len(outcomes), outcomes)
     return Judgement(decisions=tuple(decisions), table=table)

@@ -70,7 +70,7 @@ def fit(
     final_model = unsharded_model(module.model, process_group)
     with silence_lightning():
         trainer = build_trainer(
-            module, precision, _callbacks(f"dev_{module.model.task.metric}", settings, state), loggers,
+            module, precision, _callbacks(f"dev_{module.metric}", settings, state), loggers,
             max_epochs=settings.epochs,
         )  # fmt: skip
         train = train_loader(
@@ -173,7 +173,7 @@ class _BestCheckpoint(ModelCheckpoint):
 
 
 def _best_epoch(module: FineTuning) -> dict[str, float]:
-    metric = module.model.task.metric
+    metric = module.metric
     defined = [epoch for epoch in module.history if not math.isnan(epoch[metric])]
     if not defined:
         raise UntrainableError(f"{metric} is not defined in any epoch: the model predicts the same for every example")

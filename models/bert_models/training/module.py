@@ -73,6 +73,11 @@ class FineTuning(TrainingModule):
         self._dev_outputs: dict[int, FloatArray] = {}
         self._dev_task = model.task
 
+    @property
+    def metric(self) -> str:
+        """The dev metric that decides which epoch is best."""
+        return self.model.task.metric_for(self.dev.examples)
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
         checkpoint |= {"losses": (self._losses, self._num_logged_losses), "typical_weight": self._typical_weight}

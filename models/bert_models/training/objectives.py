@@ -14,10 +14,11 @@ from torch.nn import functional as F
 
 from bert_models.crf import IGNORE_INDEX
 from bert_models.model import TaskModel
+from bert_models.training.in_batch_negatives import ranking_target
 from bert_models.training.objective import Objective, Target
 from bert_models.training.relevance import RelevanceObjective
 from bert_models.training.similarity import similarity_loss, similarity_target
-from bert_models.training.sparse_ranking import Regularizer, ranking_loss, ranking_target
+from bert_models.training.sparse_ranking import Regularizer, ranking_loss
 from bert_runtime.tasks import (
     Example,
     FillMask,
@@ -191,17 +192,19 @@ class _ReplacedTokens(Objective):
 
 
 class _Similarity(Objective):
-    """Similarity of pairs, see `similarity_loss`; targets are float64 [3]."""
+    """Similarity of pairs, or ranking by it, see `similarity_loss`; targets are float32 [] or int64 [1 + N]."""
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return similarity_target(example)
 
     def loss(self, model: TaskModel, outputs: Tensor, targets: Tensor) -> Tensor:
-        return similarity_loss(outputs, targets)
+        task = self.task
+        assert isinstance(task, SentenceEmbedding)
+        return similarity_loss(outputs, targets, dot=task.similarity == "dot" and not task.normalize)
 
 
 class SparseRanking(Objective):
-    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [4]."""
+    """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [1 + N]."""
 
     regularizer = Regularizer(query=0, document=0)
 

@@ -18,6 +18,7 @@ from bert_models.training.data import ExampleDataset
 from bert_models.training.data_files import DataFiles, DataRows
 from bert_models.training.distributed.placement import Placement
 from bert_models.training.distributed.process_group import ProcessGroup
+from bert_models.training.in_batch_negatives import ranking_example
 from bert_models.training.infer_task import labels_without_example
 from bert_models.training.lifecycle import (
     describe_environment,
@@ -36,7 +37,6 @@ from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.seeding import seed_from_indices
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
-from bert_models.training.sparse_ranking import ranking_examples
 from bert_models.training.unknown_labels import check_dev_labels
 from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
@@ -56,7 +56,7 @@ def training_examples(task: Task, tokenizer: TextTokenizer, records: Sequence[Re
     if isinstance(task, SentenceEmbedding):
         return similarity_examples(task, records)
     if isinstance(task, SparseEmbedding):
-        return ranking_examples(task, records)
+        return [ranking_example(task, record) for record in records]
     if isinstance(task, Reranking):
         return relevance_examples(records)
     return build_examples(task, tokenizer, records)
@@ -258,13 +258,13 @@ def _write(output: Path, module: FineTuning, source: Checkpoint, report: Mapping
     def save(folder: Path) -> None:
         save_model(module.model, folder, tokenizer_from=source.path, max_tokens=max_tokens)
 
-    write_checkpoint(output, save, module, [module.model.task.metric], report)
+    write_checkpoint(output, save, module, [module.metric], report)
 
 
 def _describe_results(module: FineTuning, best: dict[str, float]) -> dict[str, Any]:
     return {
         "task": module.model.task.to_dict(),
-        "metric": module.model.task.metric,
+        "metric": module.metric,
         "best": best,
         "epochs": module.history,
         "stopped_early": len(module.history) < module.settings.epochs,

@@ -1,4 +1,4 @@
-"""Train sentence embeddings: on pairs with a similarity score, or on pairs that belong together."""
+"""Train sentence embeddings: on pairs with a similarity score, or on queries and the texts that answer them."""
 
 from collections.abc import Sequence
 
@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from bert_models.training.in_batch_negatives import dot_products, ranking_cross_entropy, text_hash
+from bert_models.training.in_batch_negatives import RankingBatch, dot_products, ranking_example, ranking_target
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, Task, TextInput
+from bert_runtime.tasks import Example, SentenceEmbedding
 
 __all__ = ["similarity_examples", "similarity_loss", "similarity_target"]
 
@@ -19,22 +19,17 @@ _COSINE_SCALE = 20.0
 """
 
 
-def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
-    """Return pairs with their score as target, or NaN if the file has no scores.
+def similarity_examples(task: SentenceEmbedding, records: Sequence[Record]) -> list[Example]:
+    """Return pairs with their score as target, or queries with answers and negatives if the file has no scores.
 
     Scores are divided by the largest absolute score if that exceeds 1, so that they are at most 1.
 
     Raises:
         DataError: only some rows have a score, a score is not a number, or all scores are zero.
     """
-    scored = [record for record in records if "score" in record.fields]
-    if scored and len(scored) < len(records):
-        unscored = next(record for record in records if "score" not in record.fields)
-        raise DataError(f"{unscored.where}: expected a score as in {scored[0].where}, or none in the whole file")
-    if not scored:
-        return [
-            Example((TextInput(record.text()), TextInput(record.text("text_pair"))), float("nan")) for record in records
-        ]
+    task.check_rows(records)
+    if "score" not in records[0].fields:
+        return [ranking_example(task, record, task.ranking_prompts[1]) for record in records]
     examples = [task.example(record) for record in records]
     largest = max(abs(example.target) for example in examples)
     if largest == 0:
@@ -42,26 +37,28 @@ def similarity_examples(task: Task, records: Sequence[Record]) -> list[Example]:
     return [example._replace(target=example.target / max(largest, 1.0)) for example in examples]
 
 
-def similarity_target(example: Example) -> NDArray[np.float64]:
-    """Return the score of the pair, and hashes of its texts, which float64 holds exactly: float64 [3]."""
-    return np.array([example.target, *(text_hash(text.text) for text in example.inputs)], dtype=np.float64)
+def similarity_target(example: Example) -> NDArray[np.float32] | NDArray[np.int64]:
+    """Return the score of a pair, float32 [], or what `ranking_target` returns for a query and its texts."""
+    if isinstance(example.target, str):
+        return ranking_target(example)
+    return np.array(example.target, dtype=np.float32)
 
 
-def similarity_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of B pairs, float32 [].
+def similarity_loss(outputs: Tensor, targets: Tensor, *, dot: bool = False) -> Tensor:
+    """Return the mean loss of B rows, float32 [].
 
     With scores, it is the squared error of the cosine (SBERT's regression objective, Reimers & Gurevych,
-    arXiv:1908.10084). Without, it is the cross-entropy of finding each first text's partner among all second texts of
-    the batch, `softmax(20 * cos(u_i, v_j))` (in-batch negatives, Henderson et al., arXiv:1705.00652).
+    arXiv:1908.10084). Without, it is the cross-entropy of finding each query's answer among all answers and negatives
+    of the batch, `softmax(20 * cos(u_i, v_j))` (in-batch negatives, Henderson et al., arXiv:1705.00652).
 
     Args:
-        outputs: vectors, float [2 B, dimensions]; the two of a pair follow each other.
-        targets: what `similarity_target` returned, float64 [B, 3]: scores in [-1, 1], or NaN for pairs without, and
-            hashes.
+        outputs: vectors of all texts, float [texts, dimensions]; those of a row follow each other.
+        targets: stacked targets of `similarity_target`: scores in [-1, 1], float32 [B], or int64 [B, 1 + N].
+        dot: rank by the dot product, not scaled, instead of the cosine.
     """
-    first, second = outputs.float()[0::2], outputs.float()[1::2]
-    scores, *hashes = targets.T
-    if not bool(scores.isnan().any()):
-        return F.mse_loss(F.cosine_similarity(first, second), scores.float())
-    cosines = dot_products(F.normalize(first, dim=-1), F.normalize(second, dim=-1))
-    return ranking_cross_entropy(_COSINE_SCALE * cosines, *hashes)
+    outputs = outputs.float()
+    if targets.is_floating_point():
+        return F.mse_loss(F.cosine_similarity(outputs[0::2], outputs[1::2]), targets.float())
+    batch = RankingBatch.build(outputs if dot else F.normalize(outputs, dim=-1), targets)
+    scores = dot_products(batch.queries, batch.documents)
+    return batch.cross_entropy(scores if dot else _COSINE_SCALE * scores)

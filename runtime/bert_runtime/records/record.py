@@ -70,6 +70,20 @@ class Record:
         """Return the field `name` as `text` does; `None` if it is missing or empty."""
         return None if self.fields.get(name) in (None, "") else self.text(name)
 
+    def texts(self, name: str) -> list[str]:
+        """Return the field `name`, which holds a text or a list of at least one, each as `text` has it."""
+        value = self.fields.get(name)
+        if not isinstance(value, list):
+            return [self.text(name)]
+        if not value:
+            raise DataError(f"{self.where}: expected at least one text in {name!r}, found none")
+        for position, text in enumerate(value):
+            if not isinstance(text, str) or not (text.strip() or self.allow_empty):
+                raise DataError(
+                    f"{self.where}: expected {name}[{position}] to be a non-empty string, found {text!r:.80}"
+                )
+        return value
+
     def label(self) -> str:
         """Return the field `label` as a class name; an int is converted."""
         value = self.fields.get("label")

@@ -10,8 +10,8 @@ from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswe
 from bert_runtime.tasks.registry import TASKS, task_from_dict
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, ReplacedTokens
 from bert_runtime.tasks.reranking import Relevance, Reranking
-from bert_runtime.tasks.sentence_embedding import Embedding, SentenceEmbedding
-from bert_runtime.tasks.sparse_embedding import SparseEmbedding, SparseVector
+from bert_runtime.tasks.sentence_embedding import SentenceEmbedding
+from bert_runtime.tasks.sparse_embedding import SparseEmbedding
 from bert_runtime.tasks.text_classification import TextClassification
 from bert_runtime.tasks.token_classification import TokenClassification
 from bert_runtime.tasks.values import (
@@ -23,6 +23,7 @@ from bert_runtime.tasks.values import (
     max_abs_difference,
     stack_single_window,
 )
+from bert_runtime.tasks.vector_results import Embedding, SparseVector
 from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = [

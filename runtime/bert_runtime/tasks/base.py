@@ -56,6 +56,10 @@ class Task(ABC):
         """Return which of measured metrics decides between variants: `metric`, or that of another kind of data set."""
         return self.metric
 
+    def metric_for(self, examples: Sequence[Example]) -> str:
+        """Return which metric of `score` decides for these examples: `metric`, or that of another kind of rows."""
+        return self.metric
+
     @property
     @abstractmethod
     def agreement_floor(self) -> tuple[str, float]:
@@ -142,6 +146,10 @@ class Task(ABC):
         Raises:
             DataError: the row does not fit the task; the message names file and line.
         """
+
+    def check_rows(self, records: Sequence[Record]) -> None:
+        """Raise `DataError` unless the rows of a labelled file are of one kind, where the task has several."""
+        return
 
     def target_error(self, example: Example, windows: Sequence[Encoding], vocabulary: Vocabulary) -> str | None:
         """Return why an example's target cannot be predicted for its first input; `None` if it can.

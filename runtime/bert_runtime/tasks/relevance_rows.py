@@ -43,9 +43,9 @@ def read_pairs(record: Record) -> tuple[TextInput, ...]:
     kind = row_kind(record)
     query = record.text("query" if "query" in record.fields else "text")
     if kind == "list":
-        documents = _texts(record, "documents")
+        documents = record.texts("documents")
     elif kind == "triple":
-        documents = [*_texts(record, "positive"), *_texts(record, "negative")]
+        documents = [*record.texts("positive"), *record.texts("negative")]
     elif "query" in record.fields and not {"document", "text_pair"} & set(record.fields):
         found = ", ".join(map(repr, record.fields))
         raise DataError(
@@ -65,24 +65,11 @@ def read_relevance_row(record: Record) -> RelevanceRow:
     """
     kind, pairs = row_kind(record), read_pairs(record)
     if kind == "triple":
-        num_better = len(_texts(record, "positive"))
+        num_better = len(record.texts("positive"))
         return RelevanceRow(kind, pairs, (1.0,) * num_better + (0.0,) * (len(pairs) - num_better))
     if kind == "list":
         return RelevanceRow(kind, pairs, _scores(record, len(pairs)))
     return RelevanceRow(kind, pairs, (record.number("score" if "score" in record.fields else "label"),))
-
-
-def _texts(record: Record, name: str) -> list[str]:
-    """Return a field that holds a text or a list of at least one text."""
-    value = record.fields.get(name)
-    if not isinstance(value, list):
-        return [record.text(name)]
-    if not value:
-        raise DataError(f"{record.where}: expected at least one text in {name!r}, found none")
-    for position, text in enumerate(value):
-        if not isinstance(text, str) or not (text.strip() or record.allow_empty):
-            raise DataError(f"{record.where}: expected {name}[{position}] to be a non-empty string, found {text!r:.80}")
-    return value
 
 
 def _scores(record: Record, count: int) -> tuple[float, ...]:

@@ -12,8 +12,17 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import SIMILARITIES, cosine, cosine_agreement, normalized
 from bert_runtime.tasks.base import Task
+from bert_runtime.tasks.ranking_rows import (
+    are_ranked,
+    check_scores,
+    rank_vectors,
+    ranking_metrics,
+    ranking_qrels,
+    read_ranking_row,
+)
 from bert_runtime.tasks.text_inputs import separate_texts
 from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
+from bert_runtime.tasks.vector_results import Embedding
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
     Vectors,
@@ -21,7 +30,7 @@ from bert_runtime.vector_quantization import (
     unpacked_embeddings,
 )
 
-__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "Embedding", "SentenceEmbedding"]
+__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "SentenceEmbedding"]
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 """How token vectors are pooled into one, padding left out.
@@ -32,24 +41,6 @@ the mean weighted by a learned score."""
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 """Activations of the dense layers after pooling."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Embedding(Result):
-    """The embedding of one text.
-
-    As JSON: `{"embedding": [0.031, -0.046, …]}`.
-    """
-
-    vector: Vectors
-    """The embedding: float32 [dimensions], or as `SentenceEmbedding.embedding_precision` says."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"embedding": self.vector.tolist(), **self._truncation()}
-
-    def summary(self) -> str:
-        style = ".4f" if self.vector.dtype.kind == "f" else "d"
-        return f"[{', '.join(format(x, style) for x in self.vector[:4])}, …] ({len(self.vector)})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,9 +191,18 @@ class SentenceEmbedding(Task):
         return self.dimensions
 
     @property
+    def ranking_prompts(self) -> tuple[str, str]:
+        """Prompts in front of a query and of a document, which are added to them where `text_prefix` is empty."""
+        return ("", "") if self.text_prefix else (self.for_queries().text_prefix, self.for_documents().text_prefix)
+
+    @property
     def metric(self) -> str:
         """Spearman correlation of cosine similarities with the labelled scores."""
         return "spearman"
+
+    def metric_for(self, examples: Sequence[Example]) -> str:
+        """Return nDCG@10 for pairs without scores, else `metric`."""
+        return RETRIEVAL_METRIC if are_ranked(examples) else self.metric
 
     def deciding_metric(self, metrics: Mapping[str, float]) -> str:
         """Return nDCG@10 on a retrieval data set, else `metric`."""
@@ -259,16 +259,38 @@ class SentenceEmbedding(Task):
         """Return one text or two as separate inputs."""
         return separate_texts(record)
 
+    def check_rows(self, records: Sequence[Record]) -> None:
+        """Raise `DataError` if only some rows have a score, or none has and a column looks like one."""
+        check_scores(records)
+
     def example(self, record: Record) -> Example:
-        """Convert a row of two texts and their similarity, on any scale."""
-        return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
+        """Convert a row of two texts and their similarity, on any scale, or of a query and a text that answers it.
+
+        Queries and answers get their prompts, see `ranking_prompts`; the target is the answer then.
+        """
+        if "score" in record.fields:
+            return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
+        row, prompts = read_ranking_row(record), self.ranking_prompts
+        query, answer = (prompt + text for prompt, text in zip(prompts, (row.query, row.answer), strict=True))
+        return Example((TextInput(query), TextInput(answer)), answer)
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
+        """Correlate cosines with scores; without scores, rank all distinct second texts for each first text."""
+        if are_ranked(examples):
+            return ranking_metrics(self.rank(outputs), ranking_qrels(examples))
         expected = np.array([example.target for example in examples], dtype=np.float64)
-        vectors = self.vectors(stack_single_window(outputs))
-        vectors = unpacked_embeddings(vectors, self.embedding_precision, self.dimensions)
+        vectors = self.numbers(outputs)
         similarity = cosine(vectors[0::2], vectors[1::2])
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
+
+    def rank(self, outputs: Sequence[Outputs]) -> dict[str, dict[str, float]]:
+        """Return the scores of the ten nearest of all distinct second texts by first text, by `similarity`."""
+        return rank_vectors([output.input.text for output in outputs], self.numbers(outputs), self.similarity)
+
+    def numbers(self, outputs: Sequence[Outputs]) -> FloatArray:
+        """Return the embeddings of N texts, float [N, dimensions], also where they are stored as bits."""
+        vectors = self.vectors(stack_single_window(outputs))
+        return unpacked_embeddings(vectors, self.embedding_precision, self.dimensions)
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:
         return cosine_agreement(stack_single_window(outputs), stack_single_window(reference))

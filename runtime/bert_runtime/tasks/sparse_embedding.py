@@ -1,22 +1,23 @@
 """sparse-embedding: weights of the vocabulary's tokens for a text, to be compared by dot product (SPLADE)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_runtime.metrics import retrieval_metrics
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import cosine
 from bert_runtime.sparse_index import SparseIndex
 from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_int, check_number
+from bert_runtime.tasks.ranking_rows import ranking_metrics, ranking_qrels, read_ranking_row
 from bert_runtime.tasks.text_inputs import separate_texts
 from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
+from bert_runtime.tasks.vector_results import SparseVector
 
-__all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding", "SparseVector"]
+__all__ = ["SPARSE_ACTIVATIONS", "SPARSE_POOLINGS", "SparseEmbedding"]
 
 SPARSE_POOLINGS = ("max", "sum")
 """How the weights of a vocabulary's token at all tokens of a text become one: their maximum (SPLADE v2, Formal et al.,
@@ -25,30 +26,6 @@ arXiv:2109.10086) or their sum (SPLADE, arXiv:2107.05720)."""
 SPARSE_ACTIVATIONS = ("relu", "log1p_relu")
 """Functions of a logit x, by the names of sentence-transformers: `relu` is log(1 + max(0, x)); `log1p_relu` takes the
 logarithm once more, log(1 + log(1 + max(0, x))) (Geng et al., arXiv:2504.14839)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SparseVector(Result):
-    """The sparse embedding of one text: the n tokens of the vocabulary that it weighs, largest weight first.
-
-    As JSON: `{"sparse_embedding": {"card": 2.42, "lost": 2.31}}`.
-    """
-
-    indices: IntArray
-    """Token ids: int64 [n]."""
-    weights: FloatArray
-    """The weight of each token, above 0: float32 [n]."""
-    tokens: tuple[str, ...] = field(repr=False)
-    """The n tokens as the vocabulary spells them."""
-
-    def to_dict(self) -> dict[str, Any]:
-        weights = dict(zip(self.tokens, self.weights.tolist(), strict=True))
-        return {"sparse_embedding": weights, **self._truncation()}
-
-    def summary(self) -> str:
-        shown = zip(self.tokens[:5], self.weights[:5].tolist(), strict=True)
-        more = f", … ({len(self.tokens)})" if len(self.tokens) > 5 else ""
-        return (", ".join(f"{token} {weight:.4f}" for token, weight in shown) or "no tokens") + more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,24 +116,21 @@ class SparseEmbedding(Task):
 
     def example(self, record: Record) -> Example:
         """Convert a row of a query and a text that answers it; the target is that text."""
-        query, document = TextInput(record.text()), TextInput(record.text("text_pair"))
-        return Example((query, document), document.text)
+        row = read_ranking_row(record)
+        return Example((TextInput(row.query), TextInput(row.answer)), row.answer)
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        """Rank all distinct second texts for each first text by dot product: MRR, nDCG and recall.
+        """Rank all distinct second texts for each first text: MRR, nDCG and recall."""
+        return ranking_metrics(self.rank(outputs), ranking_qrels(examples))
 
-        A text may answer several queries, and a query may have several rows; all of their texts count as right.
-        """
+    def rank(self, outputs: Sequence[Outputs]) -> dict[str, dict[str, float]]:
+        """Return the scores of the ten nearest of all distinct second texts by first text, by dot product."""
         texts, index = self.index(outputs)
         queries = {output.input.text: output.arrays[0] for output in outputs[0::2]}
-        qrels: dict[str, dict[str, float]] = {query: {} for query in queries}
-        for example in examples:
-            qrels[example.inputs[0].text][example.target] = 1
-        run = {
+        return {
             query: {texts[number]: score for number, score in index.search(weights, 10)}
             for query, weights in queries.items()
         }
-        return retrieval_metrics(run, qrels, mrr_at=(10,), ndcg_at=(10,), recall_at=(1, 10))
 
     def index(self, outputs: Sequence[Outputs]) -> tuple[list[str], SparseIndex]:
         """Return the distinct second texts of all examples, and their index."""

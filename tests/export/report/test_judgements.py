@@ -12,7 +12,12 @@ from bert_runtime.tasks import TASKS
 
 from .toy_outputs import CASES, outputs_and_examples
 
-CORRECT = {"multi_label": "exact_match", "question-answering": "exact_match", "sparse-embedding": "recall_at_1"}
+CORRECT = {
+    "multi_label": "exact_match",
+    "question-answering": "exact_match",
+    "sparse-embedding": "recall_at_1",
+    "ranked embeddings": "recall_at_1",
+}
 """The metric that is the share of correct decisions, where it is not the accuracy."""
 
 
@@ -76,7 +81,7 @@ def test_probabilities_are_those_of_the_decisions(judged: Judged, name: str) -> 
     known = [decision for decision in judgement.decisions if decision.probability is not None]
     if name != "multi_label":
         assert judgement.probabilities.tolist() == pytest.approx([decision.probability for decision in known])
-    if name == "sparse-embedding":  # scores are no probabilities
+    if name in ("sparse-embedding", "ranked embeddings"):  # scores are no probabilities
         assert not known
         return
     margins = [decision.margin for decision in judgement.decisions if decision.margin is not None]

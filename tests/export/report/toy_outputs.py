@@ -110,6 +110,11 @@ CASES: dict[str, tuple[Task, RandomRunner, list[dict[str, Any]]]] = {
         FirstTokenRunner(8),
         [{"text": text, "text_pair": f"why {text}", "score": i} for i, text in enumerate(TEXTS)],
     ),
+    "ranked embeddings": (
+        SentenceEmbedding(dimensions=8),
+        FirstTokenRunner(8),
+        [{"text": text, "text_pair": f"is it {text}?"} for text in TEXTS],
+    ),
     "sparse-embedding": (
         SparseEmbedding(vocab_size=8),
         FirstTokenRunner(8),

@@ -3,14 +3,16 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 from bert_models import EncoderConfig, TaskModel, load_model, open_checkpoint, save_model
+from bert_models.crf import IGNORE_INDEX
 from bert_models.errors import TrainingError
 from bert_models.training import TrainSettings, fine_tune
-from bert_models.training.sparse_ranking import Regularizer, flops, ranking_examples, ranking_loss, ranking_target
+from bert_models.training.in_batch_negatives import ranking_example, ranking_target
+from bert_models.training.objectives import stack_targets
+from bert_models.training.sparse_ranking import Regularizer, flops, ranking_loss
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
 from bert_runtime.tasks import SparseEmbedding, TextInput
@@ -27,13 +29,13 @@ ROWS = [
 
 def targets(rows: list[dict[str, str]]) -> torch.Tensor:
     records = [Record(row, Path("pairs.jsonl"), number) for number, row in enumerate(rows, start=1)]
-    return torch.from_numpy(np.stack([ranking_target(example) for example in ranking_examples(TASK, records)]))
+    return stack_targets([ranking_target(ranking_example(TASK, record)) for record in records])
 
 
 def test_examples_have_a_negative_where_the_row_has_one() -> None:
     found = targets(ROWS)
     assert found[:, 0].tolist() == [2, 3, 2]
-    assert (found[:, 3] != 0).tolist() == [False, True, False]
+    assert (found[:, 3] != IGNORE_INDEX).tolist() == [False, True, False]
     assert found[0, 2] == found[2, 2] != found[1, 2]
     assert len(set(found[:, 1].tolist())) == 3
     with pytest.raises(DataError, match="text_pair"):
