@@ -62,11 +62,10 @@ _HOLD_OUT_EVERY = 3
 
 Item = TypeVar("Item")
 
-INPUT_FIELDS = ("text", "text_pair", "question", "context", "tokens")
-"""Fields of a row that hold a text or words which a task that can be compressed reads; the others are labels."""
-
-_RERANKING_FIELDS = ("query", "document", "documents", "positive", "negative")
-"""Further such fields, of reranking, some with a list of texts."""
+INPUT_FIELDS = (
+    "text", "text_pair", "question", "context", "tokens", "query", "document", "documents", "positive", "negative",
+)  # fmt: skip
+"""Fields of a row that hold texts or words which a task reads; the others are labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,8 +166,7 @@ def file_calibration(
         DataError: the file cannot be read.
         ExportError: None of its inputs is valid for the model.
     """
-    read_fields = (*INPUT_FIELDS, *_RERANKING_FIELDS)
-    input_columns = {field: column for field, column in (columns or {}).items() if field in read_fields}
+    input_columns = {field: column for field, column in (columns or {}).items() if field in INPUT_FIELDS}
     found = [item for record in read_records(path, input_columns) for item in _inputs_of(record, task)]
     found = spread(list(dict.fromkeys(found)), _MAX_INPUTS)
     inputs = valid_inputs(task, tokenizer, found)

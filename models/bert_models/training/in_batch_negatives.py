@@ -10,25 +10,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from bert_runtime.records import Record
-from bert_runtime.tasks import Example, Task, TextInput
-from bert_runtime.tasks.ranking_rows import read_ranking_row
+from bert_runtime.tasks import Example, Task
 
 __all__ = ["RankingBatch", "dot_products", "ranking_example", "ranking_target"]
 
 
-def ranking_example(task: Task, record: Record, prompt: str = "") -> Example:
+def ranking_example(task: Task, record: Record) -> Example:
     """Return a row's query, the text that answers it, and the texts that do not, which the row has as `negative`.
-
-    Args:
-        task: the task, which reads query and answer.
-        record: the row.
-        prompt: text in front of a negative.
 
     Raises:
         DataError: the row has no pair of texts, or a negative is no text.
     """
-    example, row = task.example(record), read_ranking_row(record)
-    return example._replace(inputs=(*example.inputs, *(TextInput(prompt + text) for text in row.negatives)))
+    return task.example(record)._replace(inputs=task.inputs(record))
 
 
 def ranking_target(example: Example) -> NDArray[np.int64]:

@@ -29,7 +29,7 @@ def similarity_examples(task: SentenceEmbedding, records: Sequence[Record]) -> l
     """
     task.check_rows(records)
     if "score" not in records[0].fields:
-        return [ranking_example(task, record, task.ranking_prompts[1]) for record in records]
+        return [ranking_example(task, record) for record in records]
     examples = [task.example(record) for record in records]
     largest = max(abs(example.target) for example in examples)
     if largest == 0:

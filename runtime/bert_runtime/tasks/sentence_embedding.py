@@ -12,6 +12,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
 from bert_runtime.similarity import SIMILARITIES, cosine, cosine_agreement, normalized
 from bert_runtime.tasks.base import Task
+from bert_runtime.tasks.checks import check_flag, check_int
 from bert_runtime.tasks.ranking_rows import (
     are_ranked,
     check_scores,
@@ -83,11 +84,9 @@ class SentenceEmbedding(Task):
     def __post_init__(self) -> None:
         if self.pooling not in POOLINGS:
             raise ValueError(f"expected a pooling of {', '.join(POOLINGS)}, found {self.pooling!r}")
-        self._check_flags()
-        if not isinstance(self.dimensions, int):
-            raise TypeError(f"expected dimensions to be a whole number, found {self.dimensions!r}")
-        if self.dimensions < 1:
-            raise ValueError(f"expected at least one dimension, found {self.dimensions}")
+        for name in ("normalize", "layer_norm", "include_prompt"):
+            check_flag(name, getattr(self, name))
+        check_int("dimensions", self.dimensions, minimum=1)
         narrow = bool(self.dense_sizes) and self.dense_sizes[-1] < self.dimensions
         if narrow or len(self.dense_sizes) != len(self.dense_activations):
             raise ValueError(
@@ -106,11 +105,6 @@ class SentenceEmbedding(Task):
         unknown = sorted(set(self.dense_activations) - set(DENSE_ACTIVATIONS))
         if unknown:
             raise ValueError(f"expected activations of {', '.join(DENSE_ACTIVATIONS)}, found {', '.join(unknown)}")
-
-    def _check_flags(self) -> None:
-        for name in ("normalize", "layer_norm", "include_prompt"):
-            if not isinstance(value := getattr(self, name), bool):
-                raise TypeError(f"expected {name} to be true or false, found {value!r:.50}")
 
     def _check_prompts(self) -> None:
         if not isinstance(self.prompts, Mapping) or not all(isinstance(text, str) for text in self.prompts.values()):
@@ -256,8 +250,15 @@ class SentenceEmbedding(Task):
         return Embedding(array, truncated=outputs.truncated)
 
     def inputs(self, record: Record) -> tuple[TextInput, ...]:
-        """Return one text or two as separate inputs."""
-        return separate_texts(record)
+        """Return one text or several as separate inputs; a query and its documents have their `ranking_prompts`."""
+        first, *others = separate_texts(record)
+        if not others or "score" in record.fields:
+            return (first, *others)
+        return self._prompted(first.text, *(other.text for other in others))
+
+    def _prompted(self, query: str, *documents: str) -> tuple[TextInput, ...]:
+        prompts = self.ranking_prompts
+        return (TextInput(prompts[0] + query), *(TextInput(prompts[1] + document) for document in documents))
 
     def check_rows(self, records: Sequence[Record]) -> None:
         """Raise `DataError` if only some rows have a score, or none has and a column looks like one."""
@@ -266,13 +267,13 @@ class SentenceEmbedding(Task):
     def example(self, record: Record) -> Example:
         """Convert a row of two texts and their similarity, on any scale, or of a query and a text that answers it.
 
-        Queries and answers get their prompts, see `ranking_prompts`; the target is the answer then.
+        The target of a query is the answer, with its prompt, see `inputs`.
         """
         if "score" in record.fields:
             return Example((TextInput(record.text()), TextInput(record.text("text_pair"))), record.number("score"))
-        row, prompts = read_ranking_row(record), self.ranking_prompts
-        query, answer = (prompt + text for prompt, text in zip(prompts, (row.query, row.answer), strict=True))
-        return Example((TextInput(query), TextInput(answer)), answer)
+        row = read_ranking_row(record)
+        query, answer = self._prompted(row.query, row.answer)
+        return Example((query, answer), answer.text)
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Correlate cosines with scores; without scores, rank all distinct second texts for each first text."""

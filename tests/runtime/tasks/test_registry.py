@@ -285,7 +285,7 @@ EMBEDDER = {"name": "sentence-embedding", "dimensions": 4}
         (CLASSIFIER | {"labels": [1, 2]}, "labels"),
         (CLASSIFIER | {"problem_type": "ranking"}, "expected a problem type of single_label, .*, found 'ranking'"),
         ({"name": "sentence-embedding"}, "dimensions"),
-        (EMBEDDER | {"dimensions": 0}, "expected at least one dimension, found 0"),
+        (EMBEDDER | {"dimensions": 0}, "expected dimensions to be a whole number of at least 1, found 0"),
         (EMBEDDER | {"dimensions": "4"}, "malformed"),
         (EMBEDDER | {"dimensions": 4.5}, "dimensions"),
         (EMBEDDER | {"pooling": "last"}, "expected a pooling of mean, cls, .*, found 'last'"),
