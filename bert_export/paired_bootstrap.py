@@ -194,7 +194,7 @@ def _ranked_parts(
     task: SparseEmbedding | SentenceEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]
 ) -> FloatArray:
     """Return each query's metric among the texts of all rows, and 1 [queries, 2]."""
-    run, qrels, metric = task.rank(outputs), ranking_qrels(examples), task.metric_for(examples)
+    run, qrels, metric = task.rank(outputs, examples), ranking_qrels(examples), task.metric_for(examples)
     rows = [(ranking_metrics(run, {query: answers})[metric], 1.0) for query, answers in qrels.items()]
     return np.array(rows, dtype=np.float64)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bert_runtime.batching.streaming import CHUNK_SIZE
+from bert_runtime.batching.streaming import divide
 from bert_runtime.errors import DataError, InputError
 from bert_runtime.model import Model
 from bert_runtime.records import Record
@@ -59,8 +59,7 @@ def run_examples(
     """Return the raw outputs of a model for the inputs of all examples, in order; see `evaluate` for `progress`."""
     inputs = [value for example in examples for value in example.inputs]
     outputs: list[Outputs] = []
-    for start in range(0, len(inputs), CHUNK_SIZE):  # as `Model.outputs` divides them, so that batches are the same
-        chunk = inputs[start : start + CHUNK_SIZE]
+    for chunk in divide(inputs):
         outputs.extend(model.outputs(chunk))
         progress(len(chunk) * len(examples) // len(inputs))
     return outputs

@@ -3,7 +3,7 @@
 import os
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -13,6 +13,7 @@ from typing import Any
 __all__ = ["available_cores", "cpu_flags", "describe", "has_instruction_set", "installed_versions"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_PROCESS_CGROUP = Path("/proc/self/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
 
 _INSTRUCTION_SETS = {
@@ -60,12 +61,27 @@ def available_cores() -> int:
 
 
 def _cgroup_quota() -> float | None:
-    """Return the CPUs that the cgroup grants (version 2, then 1), or `None` without a limit."""
-    if version2 := _read(_CGROUP / "cpu.max"):
-        quota, _, period = version2.partition(" ")
-        return None if quota == "max" else int(quota) / int(period)
-    quota, period = _read(_CGROUP / "cpu/cpu.cfs_quota_us"), _read(_CGROUP / "cpu/cpu.cfs_period_us")
-    return int(quota) / int(period) if quota and period and int(quota) > 0 else None
+    """Return the CPUs that the cgroup and those around it grant (version 2 or 1), or `None` without a limit."""
+    quotas = []
+    for folder in _cgroups():
+        quota, _, period = _read(folder / "cpu.max").partition(" ")
+        if not period:
+            quota, period = (_read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        if quota not in ("", "max", "-1") and period:
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def _cgroups() -> Iterator[Path]:
+    """Yield the folders of this process's cgroup and of those around it, the CPU controller's of version 1."""
+    paths = {_CGROUP: "/", _CGROUP / "cpu": "/"}
+    for line in _read(_PROCESS_CGROUP).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or "cpu" in controllers.split(","):
+            paths[_CGROUP / "cpu" if controllers else _CGROUP] = path
+    for root, path in paths.items():
+        folder = root / path.lstrip("/")
+        yield from (folder, *(parent for parent in folder.parents if parent.is_relative_to(root)))
 
 
 def _read(path: Path) -> str:

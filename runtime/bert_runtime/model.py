@@ -13,8 +13,8 @@ from tokenizers import Encoding
 
 from bert_runtime.batching.batch_runner import check_max_batch_tokens, run_batches, slice_batch
 from bert_runtime.batching.streaming import (
-    CHUNK_SIZE,
     EncodedInput,
+    divide,
     divide_by_output_size,
     encode_inputs,
     stream_results,
@@ -168,7 +168,7 @@ class Model(TextEncoding, DocumentRanking):
     def stream(
         self, inputs: Iterable[SingleInput] | Column, *, on_error: OnError = "raise"
     ) -> Iterator[Result | InputFailure]:
-        """Yield results one by one, in order, reading at most 512 inputs ahead (`CHUNK_SIZE`).
+        """Yield results one by one, in order, reading at most 512 inputs ahead (`CHUNK_SIZE`), fewer of long texts.
 
         An error, also one that `inputs` raises, comes after the results of all inputs before it.
 
@@ -209,14 +209,10 @@ class Model(TextEncoding, DocumentRanking):
         Raises:
             InputError: see `__call__`.
         """
-        if len(inputs) > CHUNK_SIZE:  # so that streaming, evaluating and calling at once make the same batches
-            starts = range(0, len(inputs), CHUNK_SIZE)
-            return [
-                outputs
-                for start in starts
-                for outputs in self.outputs(inputs[start : start + CHUNK_SIZE], first + start)
-            ]
-        return self.encoded_outputs(self.tokenize(inputs, first))
+        outputs: list[Outputs] = []
+        for chunk in divide(inputs):
+            outputs += self.encoded_outputs(self.tokenize(chunk, first + len(outputs)))
+        return outputs
 
     def tokenize(self, inputs: Sequence[SingleInput], first: int = 0) -> list[EncodedInput]:
         """Return inputs with their tokens; raise `InputError` for one that the task cannot process, see `outputs`."""

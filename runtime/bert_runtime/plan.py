@@ -72,8 +72,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("threads", "inter_threads"):
-            if not 1 <= (value := getattr(self, name)) <= MAX_THREADS:
-                raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value}")
+            value = getattr(self, name)
+            if not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
+                raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value!r:.50}")
         check_max_batch_tokens(self.max_batch_tokens)
 
     def __str__(self) -> str:

@@ -73,7 +73,8 @@ def retrieve(
 
     The model's prompt called `query` is put in front of queries, and that called `document`, `passage` or `corpus` in
     front of documents. Without such a prompt, or where the model was configured with a `prompt`, its own is in front.
-    Models whose pooling leaves prompts out (`include_prompt`) get none.
+    Models whose pooling leaves prompts out (`include_prompt`) get none. A query that is a document of the corpus does
+    not retrieve itself.
 
     Args:
         model: a model for sentence-embedding or sparse-embedding, or with `candidates` one that scores pairs. Sparse
@@ -118,11 +119,24 @@ def run_of_vectors(
         similarity: one of `bert_runtime.similarity.SIMILARITIES`.
         top_k: documents to retrieve for each query.
     """
-    found, ids = nearest_neighbors(queries, documents, top_k, similarity), list(data.corpus)
+    found, ids = nearest_neighbors(queries, documents, top_k + 1, similarity), list(data.corpus)
     return {
-        query: dict(zip([ids[index] for index in indices], scores, strict=True))
+        query: _without_itself(query, zip([ids[index] for index in indices], scores, strict=True), data, top_k)
         for query, indices, scores in zip(data.queries, found.indices.tolist(), found.scores.tolist(), strict=True)
     }
+
+
+def _without_itself(
+    query: str, retrieved: Iterable[tuple[str, float]], data: RetrievalData, top_k: int
+) -> dict[str, float]:
+    """Return the best documents of a query, without the one that it is itself.
+
+    Queries of ArguAna and Quora are documents of the corpus, under the same ids: the best one tells nothing there.
+    BEIR and MTEB leave it out, too.
+    """
+    return dict(
+        islice(((document, score) for document, score in retrieved if not data.is_itself(query, document)), top_k)
+    )
 
 
 def _reranked(model: Model, data: RetrievalData, candidates: Run, progress: _Progress) -> dict[str, dict[str, float]]:
@@ -134,7 +148,11 @@ def _reranked(model: Model, data: RetrievalData, candidates: Run, progress: _Pro
         )
     run = {}
     for query, text in data.queries.items():
-        ids = [document for document in candidates.get(query, {}) if document in data.corpus]
+        ids = [
+            document
+            for document in candidates.get(query, {})
+            if document in data.corpus and not data.is_itself(query, document)
+        ]
         ranked = model.rank(text, [data.corpus[document] for document in ids]) if ids else []
         run[query] = {ids[item.index]: item.logit for item in ranked}
         progress(1)
@@ -154,7 +172,9 @@ def _retrieve_sparse(
 
     index, ids = SparseIndex(weights(data.corpus.values()), task.vocab_size), list(data.corpus)
     return {
-        query: {ids[number]: score for number, score in index.search(vector, top_k)}
+        query: _without_itself(
+            query, ((ids[number], score) for number, score in index.search(vector, top_k + 1)), data, top_k
+        )
         for query, vector in zip(data.queries, weights(data.queries.values()), strict=True)
     }
 

@@ -1,6 +1,7 @@
 """`bert-export calibrate-scores`: what it prints, what it leaves in the bundle, and what it refuses."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,6 +85,17 @@ def test_too_few_rows_are_refused(run: Run, bundle: Path, rows: Path, tmp_path: 
     message = "expected at least 30 labelled rows of different texts to calibrate on, found 29 in 34 rows; label more"
     assert message in " ".join(result.stderr.split())
     assert (bundle / "bundle.json").read_bytes() == before
+
+
+def test_a_linked_manifest_is_not_written(run: Run, bundle: Path, rows: Path, tmp_path: Path) -> None:
+    """In the hub's cache, other revisions may share it."""
+    manifest = bundle / "bundle.json"
+    blob = Path(shutil.move(manifest, tmp_path / "blob"))
+    manifest.symlink_to(blob)
+    before = blob.read_bytes()
+    result = run("calibrate-scores", bundle, rows)
+    assert (result.exit_code, blob.read_bytes() == before, manifest.is_symlink()) == (1, True, True)
+    assert "bundle.json: expected a file, found a link to" in result.stderr
 
 
 def test_other_tasks_are_refused(run: Run, embedding_bundle: Path, rows: Path) -> None:

@@ -11,8 +11,7 @@ from click.testing import Result
 from bert_export.cli.table_output import csv_line, result_columns
 from bert_runtime import load
 from bert_runtime.errors import DataError
-from bert_runtime.tasks import NextSentencePrediction, QuestionAnswering, Reranking, Task, TextClassification
-from bert_runtime.tasks.question_answering import Answer
+from bert_runtime.tasks import Answer, NextSentencePrediction, QuestionAnswering, Reranking, Task, TextClassification
 
 from ..serve.cascades import write_cascade
 

@@ -20,6 +20,7 @@ def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{cpu % 4},{cpu % 4 + 4}\n")
     monkeypatch.setattr(machine, "_CGROUP", tmp_path / "cgroup")
+    monkeypatch.setattr(machine, "_PROCESS_CGROUP", tmp_path / "absent")
     monkeypatch.setattr(machine, "_CPUS", tmp_path / "cpu")
     allow(monkeypatch, range(8))
     return tmp_path
@@ -74,6 +75,26 @@ def test_cgroup_version_1(system: Path, quota: str, cores: int) -> None:
     (system / "cgroup/cpu/cpu.cfs_quota_us").write_text(quota + "\n")
     (system / "cgroup/cpu/cpu.cfs_period_us").write_text("100000\n")
     assert machine.available_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("line", "folder", "files"),
+    [
+        ("0::/system.slice/app.service", "system.slice/app.service", {"cpu.max": "200000 100000"}),
+        ("0::/system.slice/app.service", "system.slice", {"cpu.max": "200000 100000"}),
+        ("4:cpu,cpuacct:/docker/1f", "cpu/docker/1f", {"cpu.cfs_quota_us": "200000", "cpu.cfs_period_us": "100000"}),
+    ],
+)
+def test_quotas_of_the_groups_around_count(
+    monkeypatch: pytest.MonkeyPatch, system: Path, line: str, folder: str, files: dict[str, str]
+) -> None:
+    """As systemd's `CPUQuota` and containers in the host's namespace have them."""
+    (system / "groups").write_text(f"12:memory:/other\n{line}\n")
+    monkeypatch.setattr(machine, "_PROCESS_CGROUP", system / "groups")
+    (system / "cgroup" / folder).mkdir(parents=True)
+    for name, content in files.items():
+        (system / "cgroup" / folder / name).write_text(content + "\n")
+    assert machine.available_cores() == 2
 
 
 def test_a_quota_without_a_period_is_no_limit(system: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bert_runtime import Classification, InputError, InputFailure, Model, Result, load
+from bert_runtime.batching import streaming
 
 BAD: dict[str, Any] = {"surrogate": "bad \ud83d", "None": None, "NaN": float("nan"), "tuple": ("a", 5)}
 MESSAGES = {
@@ -40,6 +41,20 @@ def test_errors_name_the_index(model: Model, kind: str, index: int) -> None:
         assert str(caught.value).startswith(f"input {index}: ")
         assert MESSAGES[kind] in str(caught.value)
         assert caught.value.index == index
+
+
+def test_chunks_of_long_texts_have_fewer(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that memory is bounded where each is many windows; however a model is called, batches are the same."""
+    monkeypatch.setattr(streaming, "_CHUNK_CHARACTERS", 1000)
+    texts: list[Any] = ["card " * 100, ("hello " * 50, "bye " * 50), {"text": "rain " * 200}, *["card"] * 600]
+    sizes = [len(chunk) for chunk in streaming.divide(texts)]
+    assert sizes == [2, 1, 250, 250, 100]
+    read: list[int] = []
+    for number, _ in enumerate(model.stream(value for value in texts if not read.append(1))):  # type: ignore[func-returns-value]
+        assert len(read) == sum(sizes[: next(i for i in range(1, 6) if sum(sizes[:i]) > number)])
+    assert label_scores(model(texts[3:])) == label_scores(list(model.stream(iter(texts[3:]))))
+    (chunked,) = {len(outputs) for outputs in (model.outputs(texts[3:]), model.outputs(texts[3:]))}
+    assert chunked == 600
 
 
 @pytest.mark.parametrize("kind", BAD)

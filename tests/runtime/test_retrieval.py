@@ -3,12 +3,13 @@
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bert_runtime import DataError, InputError, Model, Task, TextClassification
 from bert_runtime.metrics import Run
 from bert_runtime.records.retrieval import RetrievalData
-from bert_runtime.retrieval import evaluate_retrieval, retrieve
+from bert_runtime.retrieval import evaluate_retrieval, retrieve, run_of_vectors
 from bert_runtime.sentence_transformers import CrossEncoder
 from bert_runtime.tasks import Reranking
 
@@ -44,6 +45,19 @@ def test_candidates_are_reranked(task: Task, toy_vocab: Path) -> None:
     assert found["q0"] == pytest.approx({"d3": logits[0].flat.max(), "d0": logits[1].flat.max()}, abs=1e-5)
     assert (list(found["q1"]), found["q2"]) == (["d1"], {})
     assert evaluate_retrieval(model, DATA, candidates=candidates)["recall_at_10"] == pytest.approx(2 / 3)
+
+
+def test_a_query_that_is_a_document_does_not_find_itself() -> None:
+    """As in ArguAna, whose queries are documents of the corpus, without their titles, under the same ids."""
+    corpus = {"a": "Cards my card", "b": "my cards", "c": "we open at nine"}
+    data = RetrievalData(
+        corpus=corpus, queries={"a": "my card", "c": "another text", "b": "my cards"}, path=Path("qrels.tsv"),
+        qrels={"a": {"b": 1}, "c": {"a": 1}, "b": {"b": 1}},
+    )  # fmt: skip
+    run = run_of_vectors(np.eye(3)[[0, 2, 1]], [np.eye(3)], data, "cosine", top_k=2)
+    assert {query: set(found) for query, found in run.items()} == {
+        "a": {"b", "c"}, "c": {"c", "a"}, "b": {"b", "a"},
+    }  # fmt: skip
 
 
 def test_models_of_pairs_need_candidates(toy_vocab: Path) -> None:

@@ -88,6 +88,15 @@ def test_every_token_of_a_document_is_in_a_window(make: Make) -> None:
         assert all(window.overflowing for window in windows)
 
 
+def test_a_long_query_keeps_the_room_that_a_short_document_leaves(make: Make) -> None:
+    tokenizer = make()
+    query, document = tokenizer.pair_joiner.all_ids([text_of(50), text_of(3)])
+    ((window,),) = encode_pairs(tokenizer, [TextInput(text_of(50), text_of(3))], windows=True)
+    assert (len(window), bool(window.overflowing)) == (MAX_TOKENS, True)
+    assert window.second == document  # type: ignore[attr-defined]
+    assert window.first == query[: tokenizer.pair_joiner.max_text_tokens - len(document)]  # type: ignore[attr-defined]
+
+
 def test_long_texts_are_shortened_before_they_are_tokenized(toy_vocab: Path) -> None:
     tokenizer = TextTokenizer(read_tokenizer(toy_vocab, "bert"), MAX_TOKENS, 0)
     pair = TextInput("where is my card", "the card is lost " * 50_000)

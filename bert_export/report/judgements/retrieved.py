@@ -20,13 +20,13 @@ _OUTCOMES = ("1st", "2nd to 10th", "11th to 100th", "later")
 def judge_retrieved(task: SparseEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
     """Judge the best of all second texts for each row's first text, by dot product."""
     texts, index = task.index(outputs)
-    return _judge_ranking(texts, (index.scores(query.arrays[0]) for query in outputs[0::2]), examples)
+    return _judge_ranking(texts, (index.scores(task.limited(query.arrays[0])) for query in outputs[0::2]), examples)
 
 
 def judge_nearest(task: SentenceEmbedding, outputs: Sequence[Outputs], examples: Sequence[Example]) -> Judgement:
     """Judge the nearest of all second texts to each row's first text, by the task's similarity."""
-    vectors = task.numbers(outputs)
-    texts = {output.input.text: 2 * row + 1 for row, output in enumerate(outputs[1::2])}
+    vectors = task.float_vectors(outputs)
+    texts = {example.target: 2 * row + 1 for row, example in enumerate(examples)}
     documents = vectors[[*texts.values()]]
     scores = (similarity_matrix(query[None], documents, task.similarity)[0] for query in vectors[0::2])
     return _judge_ranking(list(texts), scores, examples)

@@ -18,8 +18,8 @@ MAX_BATCH_TOKENS = 1 << 20
 
 def check_max_batch_tokens(max_batch_tokens: int) -> None:
     """Raise `InputError` for a number of padded tokens per batch that is out of range."""
-    if not 1 <= max_batch_tokens <= MAX_BATCH_TOKENS:
-        raise InputError(f"max_batch_tokens must lie in 1 to {MAX_BATCH_TOKENS:,}, found {max_batch_tokens}")
+    if not isinstance(max_batch_tokens, int) or not 1 <= max_batch_tokens <= MAX_BATCH_TOKENS:
+        raise InputError(f"max_batch_tokens must lie in 1 to {MAX_BATCH_TOKENS:,}, found {max_batch_tokens!r:.50}")
 
 
 def run_batches(

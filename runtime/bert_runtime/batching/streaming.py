@@ -1,7 +1,7 @@
 """Results of any number of inputs, chunk by chunk and around inputs that cannot be processed."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from tokenizers import Encoding
 
@@ -11,7 +11,15 @@ from bert_runtime.tasks import Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.tokenization.shared_pairs import encode_pairs
 
-__all__ = ["CHUNK_SIZE", "EncodedInput", "divide_by_output_size", "encode_inputs", "read_chunk", "stream_results"]
+__all__ = [
+    "CHUNK_SIZE",
+    "EncodedInput",
+    "divide",
+    "divide_by_output_size",
+    "encode_inputs",
+    "read_chunk",
+    "stream_results",
+]
 
 T = TypeVar("T")
 
@@ -20,6 +28,9 @@ CHUNK_SIZE = 512
 
 Enough for little padding, and few enough for `stream` to read ahead and hold. A judgement.
 """
+
+_CHUNK_CHARACTERS = 1 << 21
+"""Characters of a chunk after which it ends; of long texts in windows, tokens take 140 bytes a character."""
 
 _MAX_OUTPUT_BYTES = 1 << 27
 """Raw outputs that are held together: 10,922 token vectors of four layers of BERT-base. A judgement."""
@@ -123,14 +134,35 @@ def divide_by_output_size(
 
 
 def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:
-    """Read up to `CHUNK_SIZE` items; also return the exception that ended them, `StopIteration` after the last."""
+    """Read up to `CHUNK_SIZE` items, fewer of long texts.
+
+    Returns:
+        The items, and the exception that ended them: `StopIteration` after the last, `None` where more may come.
+    """
     chunk: list[T] = []
+    num_characters = 0
     try:
-        while len(chunk) < CHUNK_SIZE:
+        while len(chunk) < CHUNK_SIZE and num_characters < _CHUNK_CHARACTERS:
             chunk.append(next(iterator))
+            num_characters += _num_characters(chunk[-1])
     except Exception as error:  # the caller's iterator may raise anything
         return chunk, error
     return chunk, None
+
+
+def divide(inputs: Iterable[T]) -> Iterator[list[T]]:
+    """Divide inputs as `stream_results` reads them, so that batches are the same however a model is called."""
+    iterator = iter(inputs)
+    while chunk := read_chunk(iterator)[0]:
+        yield chunk
+
+
+def _num_characters(value: Any) -> int:
+    """Return the length of a text, or of all texts of an input."""
+    if isinstance(value, str):
+        return len(value)
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
+    return sum(map(_num_characters, parts))
 
 
 def _encode_one_by_one(

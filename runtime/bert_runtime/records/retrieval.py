@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from bert_runtime.errors import DataError
@@ -29,6 +30,14 @@ class RetrievalData:
     """Grade of each judged document by the ids of query and document; 1 and more is relevant."""
     path: Path
     """The file of judgements."""
+
+    def is_itself(self, query: str, document: str) -> bool:
+        """Return whether a query is a document of the corpus, under the same id, that is not judged for it."""
+        return (
+            query == document
+            and document not in self.qrels.get(query, {})
+            and self.corpus[document].endswith(self.queries[query])
+        )
 
     @property
     def num_missing_documents(self) -> int:
@@ -153,10 +162,17 @@ def _parse(text: str) -> float | None:
 
 
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]]) -> None:
-    """Write retrieved documents in TREC's format, see `read_run`; ids must not hold white space."""
+    """Write retrieved documents in TREC's format, see `read_run`.
+
+    Raises:
+        DataError: an id holds white space, which separates the format's fields.
+    """
     from bert_runtime.bundle.atomic_files import atomic_write
     from bert_runtime.metrics import rank_documents
 
+    for name in dict.fromkeys(chain(run, *run.values())):
+        if len(name.split()) != 1:
+            raise DataError(f"{path}: expected ids without white space, as TREC's format has them, found {name!r:.80}")
     with atomic_write(path) as stream:
         for query, scores in run.items():
             for rank, document in enumerate(rank_documents(scores), start=1):

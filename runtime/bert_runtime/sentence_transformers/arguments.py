@@ -1,6 +1,6 @@
 """Arguments of sentence-transformers' methods: those that bundles do not support, devices, and formats of results."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,16 @@ from bert_runtime.errors import InputError, MissingExtraError
 from bert_runtime.loading import load
 from bert_runtime.model import Model
 
-__all__ = ["as_list", "check_device", "check_unused", "convert", "device_of", "open_model", "resolve_prompt"]
+__all__ = [
+    "as_array",
+    "as_list",
+    "check_device",
+    "check_unused",
+    "convert",
+    "device_of",
+    "open_model",
+    "resolve_prompt",
+]
 
 
 def check_unused(where: str, given: Mapping[str, Any], allowed: Mapping[str, Any]) -> None:
@@ -35,10 +44,19 @@ def open_model(bundle: str | Path | Model, device: str | None, **options: Any) -
 
     Args:
         bundle: a bundle's folder, or a model that is loaded already.
-        device: sentence-transformers' name of a device, such as `cpu` or `cuda:0`.
-        options: of `bert_runtime.load`.
+        device: sentence-transformers' name of a device, such as `cpu` or `cuda:0`; of a loaded model its own or `None`.
+        options: of `bert_runtime.load`; of a loaded model `None` or `auto`.
+
+    Raises:
+        InputError: a loaded model is to run elsewhere or otherwise.
     """
     if isinstance(bundle, Model):
+        check_device("the constructor", device, bundle)
+        if given := {name: value for name, value in options.items() if value not in (None, "auto")}:
+            raise InputError(
+                f"expected a bundle's folder with {', '.join(given)}, found a loaded model, which keeps what it was "
+                "loaded with; give its folder, or load it with these options"
+            )
         return bundle
     return load(bundle, device="auto" if device is None else str(device), **options)
 
@@ -46,7 +64,7 @@ def open_model(bundle: str | Path | Model, device: str | None, **options: Any) -
 def device_of(model: Model) -> str:
     """Return where a model runs by PyTorch's name, such as `cpu` or `cuda:0`."""
     name = model.session.device_name
-    return "cpu" if name.endswith(" threads") else name
+    return "cpu" if name.endswith(" threads") else name.replace("tensorrt", "cuda")
 
 
 def check_device(where: str, device: Any, model: Model) -> None:
@@ -60,8 +78,8 @@ def check_device(where: str, device: Any, model: Model) -> None:
     found = device_of(model)
     if device is not None and str(device) not in (found, found.partition(":")[0]):
         raise InputError(
-            f"{where}: device={str(device)!r:.60} is not supported: this bundle was loaded on {found}; give the device "
-            "to the constructor"
+            f"{where}: device={str(device)!r:.60} is not supported: this bundle was loaded on {found}; load it on "
+            "another device"
         )
 
 
@@ -83,11 +101,11 @@ def as_list(inputs: Any) -> list[Any]:
     """Return several inputs as a list: a list, a Series, an array, a column, or any other iterable.
 
     Raises:
-        InputError: they are nothing of this kind.
+        InputError: they are nothing of this kind, or have no order.
     """
     if isinstance(inputs, np.ndarray):
         return np.atleast_1d(inputs).tolist()
-    if not isinstance(inputs, Iterable):
+    if not isinstance(inputs, Iterable) or isinstance(inputs, Mapping | Set):
         raise InputError(f"expected a text or several, found {type(inputs).__name__}: {inputs!r:.60}")
     return list(inputs)
 

@@ -207,6 +207,7 @@ class CrossEncoder:
             raise InputError(f"rank needs a bundle with one score for a pair, found {self.num_labels}; call predict")
         if isinstance(documents, str):
             raise InputError("expected a list of documents, found str; put one document into a list")
+        documents = as_list(documents)
         pairs = [(query, document) for document in documents]
         scores = self.predict(pairs, prompt_name, prompt, batch_size, show_progress_bar, activation_fn, **others)
         ranks: list[dict[str, Any]] = [

@@ -1,12 +1,13 @@
 """Tasks: their settings, result types and metrics, and the registry that trainer, exporter and runtime share."""
 
+from bert_runtime.tasks.answer_results import Answer, Answers
 from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.entities import Entities, Entity
 from bert_runtime.tasks.feature_extraction import FeatureExtraction, TokenVectors
 from bert_runtime.tasks.fill_mask import Filling, Fillings, FillMask
 from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
 from bert_runtime.tasks.next_sentence_prediction import NextSentence, NextSentencePrediction
-from bert_runtime.tasks.question_answering import Answer, Answers, QuestionAnswering
+from bert_runtime.tasks.question_answering import QuestionAnswering
 from bert_runtime.tasks.registry import TASKS, task_from_dict
 from bert_runtime.tasks.replaced_token_detection import ReplacedTokenDetection, ReplacedTokens
 from bert_runtime.tasks.reranking import Relevance, Reranking

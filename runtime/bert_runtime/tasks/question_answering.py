@@ -1,7 +1,7 @@
 """question-answering: extract the span of a context that answers a question (SQuAD 1.1 and 2.0)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -12,79 +12,22 @@ from bert_runtime.errors import DataError
 from bert_runtime.metrics import answer_f1, best_threshold, exact_match
 from bert_runtime.numerics import FloatArray, softmax
 from bert_runtime.records import Record
+from bert_runtime.tasks.answer_results import Answer, Answers
 from bert_runtime.tasks.base import Task
 from bert_runtime.tasks.checks import check_flag, check_int, check_number
-from bert_runtime.tasks.tokens import drop_padding, first_visible, kept_token_indices, text_token_indices
+from bert_runtime.tasks.tokens import (
+    drop_padding,
+    first_visible,
+    kept_token_indices,
+    text_token_indices,
+    window_overlap,
+)
 from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, WindowedText
 
-__all__ = ["Answer", "Answers", "QuestionAnswering"]
+__all__ = ["QuestionAnswering"]
 
 _CONTEXT = 1
 """Index of the context among the two texts of an input."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A span of the context; the empty span 0 to 0 says that the context has no answer.
-
-    As JSON: `{"answer": "Paris", "score": 0.94, "start": 11, "end": 16}`.
-    """
-
-    answer: str
-    """The span's text."""
-    score: float
-    """Probability of the answer, in [0, 1]: a softmax over the `n_best` candidates."""
-    start: int
-    """Index of the first character in the context."""
-    end: int
-    """Index after the last character."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the answer as a JSON object, shaped as in the Hugging Face pipeline."""
-        return {"answer": self.answer, "score": self.score, "start": self.start, "end": self.end}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Answers(Result):
-    """The best answers to one question.
-
-    As JSON: the best answer as an object for `top_k=1`, else a list of answers.
-    """
-
-    answers: tuple[Answer, ...]
-    """The answers, best first; at least one."""
-    no_answer_score: float
-    """Score of "no answer" minus that of the best span, in logits; compared with `no_answer_threshold`."""
-    logits: tuple[FloatArray, ...] = field(repr=False)
-    """Raw start and end logits for each window: float32 [tokens, 2]."""
-    single: bool = field(default=True, repr=False)
-    """Whether `to_dict` returns the best answer alone."""
-
-    @property
-    def answer(self) -> str:
-        """Text of the best answer; empty where the question has none."""
-        return self.answers[0].answer
-
-    @property
-    def score(self) -> float:
-        """Probability of the best answer among the candidates."""
-        return self.answers[0].score
-
-    @property
-    def start(self) -> int:
-        """Index of the best answer's first character."""
-        return self.answers[0].start
-
-    @property
-    def end(self) -> int:
-        """Index after the best answer's last character."""
-        return self.answers[0].end
-
-    def to_dict(self) -> Any:
-        return self.answers[0].to_dict() if self.single else [answer.to_dict() for answer in self.answers]
-
-    def summary(self) -> str:
-        return ", ".join(f"{answer.answer!r} {answer.score:.4f}" for answer in self.answers)
 
 
 class _Span(NamedTuple):
@@ -103,7 +46,8 @@ class QuestionAnswering(Task):
     """Extractive question answering: a start and an end logit for every token of the context.
 
     Follows BERT's recipe for SQuAD (Devlin et al., arXiv:1810.04805). The score of a span is the sum of its start and
-    its end logit; a start token is taken from the window in which it has most context. Probabilities are a softmax over
+    its end logit; a start token is taken from the window in which it has most context, or, of a span that does not end
+    there, from the next one. Probabilities are a softmax over
     the best candidates.
     """
 
@@ -195,27 +139,35 @@ class QuestionAnswering(Task):
     def _candidates(self, outputs: Outputs, context: str) -> list[_Span]:
         """Return the `n_best` spans of all windows with distinct texts, best first; at least one."""
         best: dict[str, _Span] = {}
+        num_shared = window_overlap(len(outputs.encodings[0]))
         windows = zip(outputs.encodings, outputs.arrays, kept_token_indices(outputs, _CONTEXT), strict=True)
-        for encoding, logits, starts in windows:
-            for text, span in self._best_of_window(encoding, logits, starts, context).items():
+        for encoding, logits, kept in windows:
+            for text, span in self._best_of_window(encoding, logits, kept, num_shared, context).items():
                 if text not in best or span.score > best[text].score:
                     best[text] = span
         return sorted(best.values(), key=lambda span: -span.score)[: self.n_best]
 
     def _best_of_window(
-        self, encoding: Encoding, logits: FloatArray, starts: NDArray[np.int64], context: str
+        self, encoding: Encoding, logits: FloatArray, kept: NDArray[np.int64], num_shared: int, context: str
     ) -> dict[str, _Span]:
-        """Return the `n_best` non-empty spans that begin at one of the tokens `starts`, by text."""
+        """Return the `n_best` non-empty spans that begin at one of the tokens `kept`, by text.
+
+        The tokens before these are kept of the window before, which has the first `num_shared` tokens, too. Spans that
+        begin there and end behind that window are spans of this one.
+        """
         best: dict[str, _Span] = {}
-        if not len(starts):
+        if not len(kept):
             return best
-        offsets, last = encoding.offsets, int(text_token_indices(encoding, _CONTEXT)[-1])
-        max_length = min(self.max_answer_tokens, last - int(starts[0]) + 1)
+        offsets, tokens = encoding.offsets, text_token_indices(encoding, _CONTEXT)
+        first, last = int(tokens[0]), int(tokens[-1])
+        starts = np.arange(first, int(kept[-1]) + 1)
+        max_length = min(self.max_answer_tokens, last - first + 1)
         ends = starts[:, None] + np.arange(max_length)
-        scores = np.where(ends <= last, logits[starts, 0][:, None] + logits[np.minimum(ends, last), 1], -np.inf)
+        is_span = (ends <= last) & ((starts[:, None] >= kept[0]) | (ends >= first + num_shared))
+        scores = np.where(is_span, logits[starts, 0][:, None] + logits[np.minimum(ends, last), 1], -np.inf)
         for index in np.argsort(-scores, axis=None, kind="stable"):
             i, j = divmod(int(index), max_length)
-            if len(best) == self.n_best or ends[i, j] > last:
+            if len(best) == self.n_best or not is_span[i, j]:
                 break
             start, end = offsets[starts[i]][0], offsets[ends[i, j]][1]
             span = _Span(float(scores[i, j]), first_visible(context, start, end), end)

@@ -176,7 +176,8 @@ class SentenceEmbedding(Task):
     def _with_first_prompt(self, *names: str) -> Self:
         if self.prompt is not None or not self.include_prompt:
             return self
-        name = next((name for name in names if self.prompts.get(name)), self.prompt_name)
+        known = [name for name in names if name in self.prompts]
+        name = next((name for name in known if self.prompts[name]), known[0] if known else self.prompt_name)
         return replace(self, prompt_name=name)
 
     @property
@@ -278,17 +279,18 @@ class SentenceEmbedding(Task):
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Correlate cosines with scores; without scores, rank all distinct second texts for each first text."""
         if are_ranked(examples):
-            return ranking_metrics(self.rank(outputs), ranking_qrels(examples))
+            return ranking_metrics(self.rank(outputs, examples), ranking_qrels(examples))
         expected = np.array([example.target for example in examples], dtype=np.float64)
-        vectors = self.numbers(outputs)
+        vectors = self.float_vectors(outputs)
         similarity = cosine(vectors[0::2], vectors[1::2])
         return {"spearman": spearman(similarity, expected), "pearson": pearson(similarity, expected)}
 
-    def rank(self, outputs: Sequence[Outputs]) -> dict[str, dict[str, float]]:
+    def rank(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, dict[str, float]]:
         """Return the scores of the ten nearest of all distinct second texts by first text, by `similarity`."""
-        return rank_vectors([output.input.text for output in outputs], self.numbers(outputs), self.similarity)
+        texts = [text.text for example in examples for text in example.inputs]  # outputs have `text_prefix`, too
+        return rank_vectors(texts, self.float_vectors(outputs), self.similarity)
 
-    def numbers(self, outputs: Sequence[Outputs]) -> FloatArray:
+    def float_vectors(self, outputs: Sequence[Outputs]) -> FloatArray:
         """Return the embeddings of N texts, float [N, dimensions], also where they are stored as bits."""
         vectors = self.vectors(stack_single_window(outputs))
         return unpacked_embeddings(vectors, self.embedding_precision, self.dimensions)

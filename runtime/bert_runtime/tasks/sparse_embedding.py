@@ -121,12 +121,12 @@ class SparseEmbedding(Task):
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
         """Rank all distinct second texts for each first text: MRR, nDCG and recall."""
-        return ranking_metrics(self.rank(outputs), ranking_qrels(examples))
+        return ranking_metrics(self.rank(outputs, examples), ranking_qrels(examples))
 
-    def rank(self, outputs: Sequence[Outputs]) -> dict[str, dict[str, float]]:
+    def rank(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, dict[str, float]]:
         """Return the scores of the ten nearest of all distinct second texts by first text, by dot product."""
         texts, index = self.index(outputs)
-        queries = {output.input.text: output.arrays[0] for output in outputs[0::2]}
+        queries = {output.input.text: self.limited(output.arrays[0]) for output in outputs[0::2]}
         return {
             query: {texts[number]: score for number, score in index.search(weights, 10)}
             for query, weights in queries.items()
@@ -134,7 +134,7 @@ class SparseEmbedding(Task):
 
     def index(self, outputs: Sequence[Outputs]) -> tuple[list[str], SparseIndex]:
         """Return the distinct second texts of all examples, and their index."""
-        vectors = {output.input.text: output.arrays[0] for output in outputs[1::2]}
+        vectors = {output.input.text: self.limited(output.arrays[0]) for output in outputs[1::2]}
         return list(vectors), SparseIndex(vectors.values(), self.vocab_size)
 
     def agreement(self, outputs: Sequence[Outputs], reference: Sequence[Outputs]) -> dict[str, float]:

@@ -97,12 +97,12 @@ def _truncated(joiner: PairJoiner, first: Sequence[int], second: Sequence[int], 
 def _windows(joiner: PairJoiner, first: Sequence[int], second: Sequence[int], overlap: int) -> Iterator[JoinedPair]:
     """Yield the pair, or windows of its second text that share `overlap` tokens with the next one.
 
-    Of a first text that takes more than half of the room, the rest is dropped.
+    Of a first text that takes more than half of the room, the rest is dropped, if the second needs it.
     """
     if len(first) + len(second) <= joiner.max_text_tokens:
         yield joiner.join(first, second)
         return
-    kept = joiner.truncate(first, joiner.max_text_tokens // 2)
+    kept = joiner.truncate(first, max(joiner.max_text_tokens // 2, joiner.max_text_tokens - len(second)))
     room = joiner.max_text_tokens - len(kept)
     step = room - min(overlap, room - 1)
     for start in range(0, max(1, len(second) - (room - step)), step):

@@ -103,6 +103,9 @@ def test_runs_are_written_as_trec_reads_them(tmp_path: Path) -> None:
     write_run(path, run)
     assert path.read_text().splitlines()[:2] == ["q1 Q0 d2 1 0.5 bert-export", "q1 Q0 d1 2 0.25 bert-export"]
     assert read_run(path) == run
+    with pytest.raises(DataError, match=r"run.txt: expected ids without white space, .* found 'd 1'"):
+        write_run(path, {"q1": {"d 1": 1.0}})
+    assert read_run(path) == run
     for score in ("high", "nan", "inf"):
         path.write_text(f"q1 Q0 d2 1 {score} name\n")
         with pytest.raises(DataError, match=rf"run.txt:1: expected a number as the score, found '{score}'"):

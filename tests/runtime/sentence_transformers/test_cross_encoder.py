@@ -103,6 +103,7 @@ def test_prompts_are_in_front_of_the_first_text(one: Model) -> None:
         ({"inputs": ["a", "b", "c"]}, r"input 0: expected a pair of texts, found \['a', 'b', 'c'\]"),
         ({"inputs": [("a", "b"), ("a", None)]}, r"input 1: expected a pair of texts, found \('a', None\)"),
         ({"inputs": 5}, "expected a text or several, found int: 5"),
+        ({"inputs": {"query": "a", "document": "b"}}, "expected a text or several, found dict"),
         ({"inputs": PAIRS, "device": "cuda"}, "predict: device='cuda' is not supported: this bundle was loaded on"),
         ({"inputs": PAIRS, "pool": {}}, "predict: pool={} is not supported by bundles"),
         ({"inputs": PAIRS, "batch_size": -1}, "predict: expected a batch_size of at least 1, found -1"),

@@ -111,7 +111,7 @@ def test_similarity(name: Any, plain: Model) -> None:
     [
         ({"output_value": "token_embeddings"}, "encode: output_value='token_embeddings' is not supported by bundles"),
         ({"pool": {"input": 1}}, "encode: pool={'input': 1} is not supported by bundles"),
-        ({"device": ["cpu", "cpu"]}, "encode: device=.* is not supported: this bundle was loaded on cpu; give the dev"),
+        ({"device": ["cpu", "cpu"]}, "encode: device=.* is not supported: this bundle was loaded on cpu; load it on"),
         ({"device": "cuda"}, "encode: device='cuda' is not supported: this bundle was loaded on cpu"),
         ({"truncate_dim": 0}, "expected a truncate_dim of at least 1, found 0"),
         ({"truncate_dim": "8"}, "expected a truncate_dim of at least 1, found '8'"),
@@ -130,10 +130,18 @@ def test_programs_may_name_the_device_of_the_bundle(model: SentenceTransformer) 
         assert model.encode(TEXTS, device=device).tolist() == model.encode(TEXTS).tolist()
 
 
-@pytest.mark.parametrize("inputs", [5, None, TEXTS[0].encode()])
+@pytest.mark.parametrize("inputs", [5, None, TEXTS[0].encode(), {"text": TEXTS[0]}, set(TEXTS)])
 def test_what_is_no_text_is_refused(inputs: Any, model: SentenceTransformer) -> None:
     with pytest.raises(InputError, match="expected a text"):
         model.encode(inputs)
+
+
+def test_a_loaded_model_keeps_what_it_was_loaded_with(plain: Model) -> None:
+    assert SentenceTransformer(plain, device="cpu").device == "cpu"
+    with pytest.raises(InputError, match="the constructor: device='cuda' is not supported: this bundle was loaded on"):
+        SentenceTransformer(plain, device="cuda")
+    with pytest.raises(InputError, match="a bundle's folder with precision, threads, found a loaded model, which"):
+        SentenceTransformer(plain, precision="int8", threads=1)
 
 
 def test_other_bundles_and_methods_are_named(classifier_bundle: Path, plain: Model) -> None:

@@ -41,7 +41,11 @@ class Span(NamedTuple):
 
 
 def every_span(outputs: Outputs, task: QuestionAnswering) -> list[Span]:
-    """List all candidates, best first. A start is taken from the window with most context, the later of equal ones."""
+    """List all candidates, best first.
+
+    A start is taken from the window with most context, the later of equal ones; or, of a span that does not end there,
+    from the next window.
+    """
     context = outputs.input.text_pair or ""
     spans, windows = [], []
     for encoding, row in zip(outputs.encodings, outputs.arrays, strict=True):
@@ -55,9 +59,13 @@ def every_span(outputs: Outputs, task: QuestionAnswering) -> list[Span]:
                 for rank, (_, _, inside, other) in enumerate(windows)
                 if other <= first + i < other + len(inside)
             ]
-            if max(margins)[1] != number:
+            owner = max(margins)[1]
+            if owner not in (number - 1, number):
                 continue
             for end in indices[i : i + task.max_answer_tokens]:
+                _, _, inside, other = windows[owner]
+                if owner != number and first + end - indices[0] < other + len(inside):
+                    continue
                 start, after = encoding.offsets[index][0], encoding.offsets[end][1]
                 spans.append(Span(row[index, 0] + row[end, 1], start, after, context[start:after]))
     return sorted(spans, key=lambda span: -span.score)

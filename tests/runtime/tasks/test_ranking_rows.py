@@ -6,18 +6,27 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bert_runtime.errors import DataError
-from bert_runtime.evaluation import build_examples
+from bert_runtime.evaluation import build_examples, evaluate
 from bert_runtime.records import Record
 from bert_runtime.similarity import similarity_matrix
 from bert_runtime.tasks import Outputs, SentenceEmbedding, SparseEmbedding, Task
 from bert_runtime.tasks.ranking_rows import RankingRow, rank_vectors, read_ranking_row
 from bert_runtime.tasks.text_inputs import separate_texts
-from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tokenization import Batch, TextTokenizer
 
 from ..outputs import outputs_of
-from ..task_models import wordpiece
+from ..task_models import RandomRunner, with_runner, wordpiece
+
+
+class Pooled(RandomRunner):
+    """A random vector for each text [B, H]."""
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        return super().run(batch)[:, 0]
+
 
 PROMPTS = {"query": "search: ", "passage": "found: "}
 
@@ -99,7 +108,7 @@ def test_answers_are_ranked_by_the_models_similarity(similarity: str, first: str
     """The query `b` is nearest to `y`, but the dot product with the longer `z` is larger."""
     task = SentenceEmbedding(dimensions=2, normalize=False, similarity=similarity)
     outputs, examples = ranked(task, "ax", "by", "bz")
-    run = task.rank(outputs)
+    run = task.rank(outputs, examples)
     assert max(run["b"], key=run["b"].__getitem__) == first
     assert task.score(outputs, examples) == {
         "ndcg_at_10": 1, "mrr_at_10": 1, "recall_at_1": 0.75, "recall_at_10": 1,
@@ -108,6 +117,18 @@ def test_answers_are_ranked_by_the_models_similarity(similarity: str, first: str
     assert task.metric_for(examples) == "ndcg_at_10"
     assert task.score(outputs, examples)["mrr_at_10"] == (1 if first == "y" else 0.75)
     assert task.metric_for([task.example(record(text="a", text_pair="b", score=1))]) == "spearman"
+
+
+@pytest.mark.parametrize("default", [None, "query"])
+def test_a_model_with_a_default_prompt_is_ranked(default: str | None, toy_vocab: Path) -> None:
+    """The runtime puts it in front of every text, so that outputs have other texts than the rows."""
+    task = SentenceEmbedding(dimensions=8, normalize=False, prompts={"query": "the "}, prompt_name=default)
+    model = with_runner(Pooled(8), task, wordpiece(toy_vocab), 64)
+    rows = [{"text": f"my card {number}", "text_pair": f"my card {number}"} for number in range(30)]
+    metrics = evaluate(model, [record(**row) for row in rows])
+    if default is not None:  # the same text on both sides
+        assert metrics == {"mrr_at_10": 1, "ndcg_at_10": 1, "recall_at_1": 1, "recall_at_10": 1}
+    assert 0 < metrics["mrr_at_10"] <= 1
 
 
 def test_ranking_is_that_of_all_similarities() -> None:
@@ -120,6 +141,12 @@ def test_ranking_is_that_of_all_similarities() -> None:
         best = np.argsort(-expected[row])[:10]
         assert list(found[f"q{row}"]) == [f"d{index}" for index in best]
         assert list(found[f"q{row}"].values()) == pytest.approx(expected[row, best], abs=1e-6)
+
+
+def test_sparse_embeddings_are_ranked_by_the_tokens_of_their_results() -> None:
+    task = SparseEmbedding(vocab_size=2, top_k=1)
+    outputs, examples = ranked(task, "bx")
+    assert task.rank(outputs, examples) == {"b": {}}  # of x, the result has the first token alone, and b the second
 
 
 def test_sparse_embeddings_decide_by_their_own_metric() -> None:
