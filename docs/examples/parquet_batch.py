@@ -32,13 +32,18 @@ def add_predictions(model: Model, rows: pa.RecordBatch, column: str) -> pa.Recor
 def classify_file(model: Model, source: Path, output: Path, column: str, batch_rows: int = 4096) -> None:
     """Write `output`: the rows of `source` with predictions."""
     file = pq.ParquetFile(source)
+    if taken := {field.name for field in PREDICTIONS} & set(file.schema_arrow.names):
+        raise SystemExit(f"{source}: expected no columns {', '.join(sorted(taken))}, which the predictions get")
     schema = pa.schema([*file.schema_arrow, *PREDICTIONS])
     partial = output.with_name(f"{output.name}.partial")
-    with pq.ParquetWriter(partial, schema) as writer, tqdm(total=file.metadata.num_rows, unit=" rows") as progress:
-        for rows in file.iter_batches(batch_rows):
-            writer.write_batch(add_predictions(model, rows, column))
-            progress.update(len(rows))
-    partial.replace(output)
+    try:
+        with pq.ParquetWriter(partial, schema) as writer, tqdm(total=file.metadata.num_rows, unit=" rows") as progress:
+            for rows in file.iter_batches(batch_rows):
+                writer.write_batch(add_predictions(model, rows, column))
+                progress.update(len(rows))
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def main() -> None:

@@ -99,6 +99,24 @@ def load(
     return read_unreplaced(Path(bundle), partial(_load, Path(bundle), options))
 
 
+def chosen_variant(bundle: str | Path, precision: str = "auto", device: str = "auto") -> tuple[str, str]:
+    """Return what `load` runs with these arguments on this machine: the kind of device, and the precision.
+
+    Args:
+        bundle: the bundle's directory, not of a cascade.
+        precision: see `load`.
+        device: see `load`.
+    """
+    path = Path(bundle)
+    manifest, chosen = Manifest.read(path), parse_device(device)
+    if chosen is None:
+        on_gpu = made_for_cuda(manifest, precision) and cuda_unavailable_reason() is None
+        chosen = Device("cuda") if on_gpu else CPU
+    if chosen == CPU:
+        return CPU.kind, cpu_plan(manifest, tuned_plan(path), precision).precision
+    return chosen.kind, choose_gpu_variant(manifest, precision, chosen.kind).precision
+
+
 class _Options(NamedTuple):
     """The arguments of `load`."""
 

@@ -1,6 +1,7 @@
 """The files of a bulk run: what patterns match, the name of each file's answers, and whether it has changed."""
 
 import glob
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -11,7 +12,7 @@ import numpy as np
 from bert_runtime import DataError
 from bert_runtime.records import FORMATS
 
-__all__ = ["PARQUET", "FileState", "InputFile", "find_inputs"]
+__all__ = ["PARQUET", "FileState", "InputFile", "check_local", "find_inputs"]
 
 PARQUET = ".parquet"
 
@@ -60,11 +61,12 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
             in it.
 
     Raises:
-        DataError: a pattern matches no file, a file's format is unknown, or the answers of two files would have one
-            name.
+        DataError: a pattern is an address or matches no file, a file's format is unknown, or the answers of two files
+            would have one name.
     """
     found: dict[Path, InputFile] = {}
     for pattern in patterns:
+        check_local(pattern)
         if Path(pattern).is_dir():
             pattern = str(Path(glob.escape(pattern), f"*{PARQUET}"))
         base = _fixed_folder(pattern)
@@ -73,11 +75,18 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
         if not paths:
             raise DataError(f"{pattern}: expected files that match, found none")
         for path in paths:
-            found.setdefault(path.resolve(), InputFile(path.resolve(), path.relative_to(base).as_posix()))
+            # A link keeps its name, whose extension what it leads to need not have.
+            found.setdefault(path.resolve(), InputFile(path.absolute(), path.relative_to(base).as_posix()))
     inputs = sorted(found.values(), key=lambda file: file.name)
     _check_formats(inputs)
     _check_names(inputs)
     return inputs
+
+
+def check_local(path: str | Path) -> None:
+    """Raise `DataError` for the address of an object store, which would be read as a folder called `s3:`."""
+    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]+:/", str(path)):
+        raise DataError(f"{path}: expected the path of a file or folder, found an address; mount it, or copy its files")
 
 
 def _fixed_folder(pattern: str) -> Path:

@@ -204,12 +204,29 @@ def _text_rows(
 
 
 def _infer_type(values: Sequence[Any]) -> pa.DataType:
-    """Return the type of a column's values; what has several types is JSON text."""
+    """Return the type of a column's values; what has several types, or objects without fields, is JSON text."""
     try:
         kind = pa.array(values).type
     except (pa.ArrowException, OverflowError):
         return pa.string()
-    return pa.string() if types.is_null(kind) else kind
+    return pa.string() if types.is_null(kind) or _has_empty_object(kind) else kind
+
+
+def _has_empty_object(kind: pa.DataType) -> bool:
+    """Return whether a type has an object without fields, which Parquet cannot hold."""
+    if types.is_list(kind):
+        return _has_empty_object(kind.value_type)
+    return types.is_struct(kind) and (not kind.num_fields or any(_has_empty_object(field.type) for field in kind))
+
+
+def _has_new_field(found: pa.DataType, known: pa.DataType) -> bool:
+    """Return whether objects of a type have fields that another type lacks, which Arrow would drop."""
+    if types.is_list(found) and types.is_list(known):
+        return _has_new_field(found.value_type, known.value_type)
+    if not (types.is_struct(found) and types.is_struct(known)):
+        return False
+    index = {field.name: field.type for field in known}
+    return any(field.name not in index or _has_new_field(field.type, index[field.name]) for field in found)
 
 
 def _to_batch(rows: Sequence[_Row | DataError], schema: pa.Schema) -> pa.RecordBatch:
@@ -220,6 +237,8 @@ def _to_batch(rows: Sequence[_Row | DataError], schema: pa.Schema) -> pa.RecordB
         if types.is_string(field.type):
             column = [value if isinstance(value, str | None) else json.dumps(value) for value in column]
         try:
+            if types.is_nested(field.type) and _has_new_field(found := pa.array(column).type, field.type):
+                raise pa.ArrowInvalid(f"found {found}")
             arrays.append(pa.array(column, field.type))
         except (pa.ArrowException, OverflowError) as error:
             where = next((row.where for row in rows if isinstance(row, _Row)), "")

@@ -1,6 +1,7 @@
 """Answer a part of a bulk run: read its rows, and write the file of answers whole or not at all."""
 
 import os
+import platform
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -10,12 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bert_runtime import BertError, DataError, InputError
+from bert_runtime import BertError, DataError, DeploymentError, InputError
 from bert_serve.bulk.answer_columns import ERROR
 from bert_serve.bulk.batch_function import BatchFunction
 from bert_serve.bulk.input_files import FileState
 from bert_serve.bulk.part_reader import Rows, read_part
 from bert_serve.bulk.parts import Part
+from bert_serve.bulk.run_record import RECORD_NAME
 
 __all__ = ["Job", "PartResult", "answer_part", "remove_leftovers"]
 
@@ -59,8 +61,14 @@ def answer_part(job: Job, part: Part, advance: Callable[[int], object] = lambda 
         How many rows were done, or why the input could not be processed.
 
     Raises:
+        DeploymentError: this machine does not have the run's output folder.
         OSError: the output cannot be written.
     """
+    if not (job.output / RECORD_NAME).is_file():  # a folder of this machine's own would swallow the answers
+        raise DeploymentError(
+            f"{job.output}: expected the output folder of this run on {platform.node()}, found none; all machines need "
+            "it under the same path, on storage that they share"
+        )
     try:
         return _answer_part(job, part, advance)
     except (DataError, InputError) as error:

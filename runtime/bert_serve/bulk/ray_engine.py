@@ -6,6 +6,7 @@ names of files, and read and write them themselves: texts and answers never pass
 nodes need the bundle, the inputs and the output folder under the same paths.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,8 @@ from bert_serve.bulk.part_writer import Job, PartResult, answer_part
 from bert_serve.bulk.parts import Part
 
 __all__ = ["RayEngine"]
+
+_log = logging.getLogger("bert_serve")
 
 _MAX_RETRIES = 10
 """Times that a part is started again because its node or process died. A judgement: a part that kills its process
@@ -58,21 +61,28 @@ class RayEngine:
             shared = ray.put(job)
             waiting = list(reversed(parts))
             running: list[Any] = []
-            while waiting or running:
-                while waiting and len(running) < self._limit(ray):
-                    running.append(task.remote(shared, waiting.pop()))
-                done, running = ray.wait(running, num_returns=1)
-                result = _result(ray, done[0])
-                advance(result.rows)
-                yield result
+            try:
+                while waiting or running:
+                    while waiting and len(running) < self._limit(ray):
+                        running.append(task.remote(shared, waiting.pop()))
+                    done, running = ray.wait(running, num_returns=1)
+                    result = _result(ray, done[0])
+                    advance(result.rows)
+                    yield result
+            finally:  # after an error, so that nothing writes when the run has ended; Ray may go on for the program
+                for reference in running:
+                    ray.cancel(reference, force=True)
 
     def _check_cores(self, ray: Any) -> None:
-        """Raise `DeploymentError` where no part would ever start; a cluster at an address may get larger nodes."""
-        found = int(ray.cluster_resources().get("CPU", 0))
-        if self.address is None and found < self.cores_per_replica:
-            raise DeploymentError(
-                f"expected a machine of {self.cores_per_replica} cores or more, found {found}; give fewer threads"
-            )
+        """Raise `DeploymentError` where no part would ever start; warn where a cluster needs larger nodes for that."""
+        nodes = [node.get("Resources", {}).get("CPU", 0) for node in ray.nodes() if node.get("Alive")]
+        largest = int(max(nodes, default=0))
+        if largest >= self.cores_per_replica:
+            return
+        problem = f"expected a machine of {self.cores_per_replica} cores or more, found {largest}"
+        if self.address is None:
+            raise DeploymentError(f"{problem}; give fewer threads")
+        _log.warning("%s on the largest node; waiting for a larger one, or give fewer threads", problem)
 
     def _limit(self, ray: Any) -> int:
         """Return how many parts may be with Ray; nodes come and go, so that this is asked again."""

@@ -4,7 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,9 @@ from bert_runtime.bundle.folder_lock import exclusive
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade.manifest import CascadeManifest
 from bert_runtime.errors import CascadeBundleError
-from bert_runtime.plan import tuned_plan
+from bert_runtime.loading import chosen_variant
 from bert_serve.bulk.batch_function import BatchFunction
-from bert_serve.bulk.input_files import InputFile, find_inputs
+from bert_serve.bulk.input_files import InputFile, check_local, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
 from bert_serve.bulk.parts import Part, plan_parts
 from bert_serve.bulk.run_record import RunRecord
@@ -124,8 +124,9 @@ def prepare_run(
         DataError: the folder has answers of other files or options, or files of these names that no run has written.
         DeploymentError: another run writes to the folder.
     """
+    check_local(output)
     files = find_inputs(patterns)
-    if inside := [file.path for file in files if file.path.is_relative_to(output.resolve())]:
+    if inside := [file.path for file in files if file.path.resolve().is_relative_to(output.resolve())]:
         raise DataError(f"{inside[0]}: expected inputs outside of the output folder; choose another folder for answers")
     parts = plan_parts(files, part_rows)
     if taken := [name for name, count in Counter(part.output for part in parts).items() if count > 1]:
@@ -133,7 +134,8 @@ def prepare_run(
             f"{taken[0]}: expected one file of answers of this name, found two, one of them a part of a large input; "
             "answer them into separate folders"
         )
-    options = _recorded_options(function, part_rows)
+    function, chosen = _with_chosen_variants(function)
+    options = _recorded_options(function, part_rows) | chosen
     output.mkdir(parents=True, exist_ok=True)
     in_use = DeploymentError(f"{output}: another run is writing to this folder; wait until it ends")
     with exclusive(output, in_use):
@@ -172,11 +174,9 @@ def _recorded_files(files: Sequence[InputFile], parts: Sequence[Part], earlier: 
 
 def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, Any]:
     """Return what the files of answers depend on besides the inputs, as JSON values."""
-    columns, load_options = function.columns, dict(function.load_options)
+    columns = function.columns
     return {
         "bundle_sha256": function.bundle_sha256,
-        "precision": load_options.get("precision"),
-        **_tuned_precision(Path(function.bundle), load_options),
         "columns": list(columns.names),
         "keep": None if function.keep is None else list(function.keep),
         "prefix": function.prefix,
@@ -186,19 +186,33 @@ def _recorded_options(function: BatchFunction, part_rows: int) -> Mapping[str, A
     }
 
 
-def _tuned_precision(bundle: Path, load_options: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the precisions that `bert-export tune` chose for this machine, where they are not what the bundle says.
+def _with_chosen_variants(function: BatchFunction) -> tuple[BatchFunction, dict[str, str]]:
+    """Fix the device and the precision that this machine chooses where none are given.
 
-    There is one, or two of a cascade. Where the run names its precision, tuning does not matter.
+    Otherwise processes of one run, on machines with other processors, GPUs or measurements, would choose others. Only
+    models of a cascade that have different precisions are left to choose.
+
+    Returns:
+        The function, and what was chosen.
     """
-    if load_options.get("precision") not in (None, "auto"):
-        return {}
+    bundle, options = Path(function.bundle), dict(function.load_options)
+    given = options.get("precision") or "auto", options.get("device") or "auto"
+    kinds, precisions = zip(*(chosen_variant(folder, *given) for folder in _folders(bundle)), strict=True)
+    if len({*precisions}) == len({*kinds}) == 1:
+        device = given[1] if given[1].startswith(kinds[0]) else kinds[0]  # `cuda:1` stays
+        function = replace(
+            function, load_options=tuple((options | {"precision": precisions[0], "device": device}).items())
+        )
+    return function, {
+        "precision": ", ".join(dict.fromkeys(precisions)),
+        "device": ", ".join(dict.fromkeys(kinds)),
+    }
+
+
+def _folders(bundle: Path) -> list[Path]:
+    """Return the folder of a bundle, or those of a cascade's two."""
     try:
-        parts = [(bundle, Manifest.read(bundle))]
+        Manifest.read(bundle)
     except CascadeBundleError:
-        folders = [bundle / part.folder for part in CascadeManifest.read(bundle).parts]
-        parts = [(folder, Manifest.read(folder)) for folder in folders]
-    defaults = [manifest.default_precision for _, manifest in parts]
-    tuned = [plan.precision if (plan := tuned_plan(folder)) else None for folder, _ in parts]
-    chosen = [found or default for found, default in zip(tuned, defaults, strict=True)]
-    return {} if chosen == defaults else {"tuned_precision": chosen}
+        return [bundle / part.folder for part in CascadeManifest.read(bundle).parts]
+    return [bundle]

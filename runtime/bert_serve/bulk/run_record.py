@@ -100,6 +100,13 @@ class RunRecord:
             for file in files
             if file.name in self.inputs and states[file.name].sha256 != self.inputs[file.name].sha256
         ]
+        problems += [
+            f"{file.path} has its answers already, under the name {name}"
+            for file in files
+            if file.name not in self.inputs
+            for name, state in self.inputs.items()
+            if state == states[file.name]
+        ]
         stems = {InputFile(Path(name), name).stem: name for name in self.inputs}
         problems += [
             f"{file.path} would have the answers of {stems[file.stem]}, another file of this name"

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_runtime import Manifest, load
+from bert_runtime import DeploymentError, Manifest, load
 from bert_runtime.plan import default_plan
 from bert_serve.bulk.batch_function import BatchFunction
+from bert_serve.bulk.part_writer import answer_part
+from bert_serve.bulk.run import prepare_run
 
 from .conftest import RunBatch, ids, read_answers, states, text, write_parquet
 
@@ -65,7 +68,7 @@ def test_a_second_run_does_what_is_missing(
     [
         (["--prefix", "x_"], "prefix was '', now 'x_'"),
         (["--part-rows", "9"], "part_rows was 50000, now 9"),
-        (["--precision", "fp32"], "precision was 'auto', now 'fp32'"),
+        (["--precision", "fp32"], "precision was 'int8', now 'fp32'"),
         (["--keep", "id"], "keep was None, now ['id']"),
     ],
 )
@@ -92,11 +95,72 @@ def test_a_run_is_not_continued_with_the_precision_that_was_tuned_meanwhile(
     default = Manifest.read(classifier_bundle).default_precision
     other = "fp32" if default == "int8" else "int8"
     for chosen, exit_code in ((default, 0), (other, 1)):
-        monkeypatch.setattr("bert_serve.bulk.run.tuned_plan", lambda bundle, chosen=chosen: default_plan(chosen))
+        monkeypatch.setattr("bert_runtime.loading.tuned_plan", lambda bundle, chosen=chosen: default_plan(chosen))
         result = run_batch(*arguments)
         assert result.exit_code == exit_code
-    assert f"tuned_precision was None, now ['{other}']" in result.stderr
+    assert f"precision was '{default}', now '{other}'" in result.stderr
     assert run_batch(*arguments, "--precision", default, "--force").exit_code == 0
+
+
+def test_a_machine_without_the_output_folder_is_told(classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
+    """As a node of a cluster that does not share it: a folder of its own would swallow the answers."""
+    with prepare_run([str(texts)], tmp_path / "answers", BatchFunction(str(classifier_bundle))) as run:
+        elsewhere = replace(run.job, output=tmp_path / "elsewhere")
+        with pytest.raises(
+            DeploymentError, match=r"elsewhere: expected the output folder of this run on .*, found none"
+        ):
+            answer_part(elsewhere, run.parts[0])
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_workers_get_the_device_and_the_precision_of_this_machine(
+    classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    with prepare_run([str(texts)], tmp_path / "answers", BatchFunction(str(classifier_bundle))) as run:
+        assert dict(run.job.function.load_options) == {
+            "precision": Manifest.read(classifier_bundle).default_precision, "device": "cpu",
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("option", ["--input", "--output"])
+def test_addresses_are_refused(
+    option: str,
+    run_batch: RunBatch,
+    classifier_bundle: Path,
+    texts: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"--input": texts, "--output": tmp_path / "answers", option: "s3://bucket/texts"}
+    result = run_batch(classifier_bundle, *(value for item in given.items() for value in item))
+    assert (result.exit_code, "bucket/texts: expected the path of a file or folder, found" in result.stderr) == (
+        1,
+        True,
+    )
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_links_are_read_by_their_own_names(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    """As in the hub's cache, where they lead to files without an extension."""
+    (tmp_path / "blob").write_bytes((texts / "a.parquet").read_bytes())
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links/a.parquet").symlink_to(tmp_path / "blob")
+    result = run_batch(classifier_bundle, "--input", tmp_path / "links", "--output", tmp_path / "answers")
+    assert result.exit_code == 0, result.stderr
+    assert list(read_answers(tmp_path / "answers")) == ["a.parquet"]
+
+
+def test_a_file_is_not_answered_under_a_second_name(
+    run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    output = ["--output", tmp_path / "answers"]
+    assert run_batch(classifier_bundle, "--input", texts, *output).exit_code == 0
+    result = run_batch(classifier_bundle, "--input", f"{texts.parent}/t*/a.parquet", *output)
+    assert result.exit_code == 1
+    assert "a.parquet has its answers already, under the name a.parquet" in result.stderr
 
 
 def test_another_bundle_is_refused(

@@ -3,6 +3,7 @@
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -102,6 +103,36 @@ def test_columns_that_first_rows_lack_are_reported_or_left_out(
     assert "texts.jsonl:4097: the column 'id' is not in any of the file's first rows" in result.stderr
     assert run_batch(*arguments, "--keep", "text", "--force").exit_code == 0
     assert read_answers(tmp_path / "answers")["texts.parquet"].num_rows == 4097
+
+
+@pytest.mark.parametrize(
+    ("first", "later"),
+    [({"x": 1}, {"x": 1, "y": 2}), ([{"x": {"z": 1}}], [{"x": {"z": 1, "y": 2}}])],
+)
+def test_fields_that_objects_of_the_first_rows_lack_are_reported(
+    first: Any, later: Any, run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    """Arrow would drop them."""
+    rows = [{"text": "hello", "meta": first}] * 4096 + [{"text": "bye", "meta": later}]
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = [classifier_bundle, "--input", path, "--output", tmp_path / "answers"]
+    result = run_batch(*arguments)
+    assert (result.exit_code, "the column 'meta' holds something else than the file's" in result.stderr) == (1, True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in reversed(rows)))
+    assert run_batch(*arguments, "--force").exit_code == 0
+    assert read_answers(tmp_path / "answers")["texts.parquet"]["meta"].to_pylist()[0] == later
+
+
+def test_objects_without_fields_are_json_text(run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path) -> None:
+    """Parquet cannot hold them otherwise."""
+    (tmp_path / "a.jsonl").write_text('{"text": "hello", "meta": {}, "more": [{}]}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "bye"}\n')
+    result = run_batch(classifier_bundle, "--input", tmp_path / "*.jsonl", "--output", tmp_path / "answers")
+    assert result.exit_code == 0, result.stderr
+    answers = read_answers(tmp_path / "answers")
+    assert (answers["a.parquet"]["meta"].to_pylist(), answers["a.parquet"]["more"].to_pylist()) == (["{}"], ["[{}]"])
+    assert answers["b.parquet"].num_rows == 1
 
 
 @pytest.mark.parametrize("before", [0, 4096])
