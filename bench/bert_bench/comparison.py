@@ -12,7 +12,8 @@ from bert_bench.comparison_request import ComparisonRequest
 from bert_bench.conditions import current_conditions
 from bert_bench.engine_selection import EngineSelection, uncompressed_sha256
 from bert_bench.engines import EngineSpec
-from bert_bench.fidelity import check_fidelity
+from bert_bench.engines.registry import COMPARED_ENGINES
+from bert_bench.fidelity import REFERENCE_ENGINES, check_fidelity
 from bert_bench.interleaved_timing import METHOD, measure_cases, measure_concurrency
 from bert_bench.json_fields import to_json_values
 from bert_bench.mlperf_loadgen.measure_loadgen import measure_loadgen
@@ -30,6 +31,9 @@ from bert_runtime.machine import available_cores
 __all__ = ["compare_engines"]
 
 Progress = Callable[[str], None]
+
+_OTHER_REFERENCES = [name for name in REFERENCE_ENGINES if name in COMPARED_ENGINES]
+"""References that are not the bundle's own."""
 
 _COMPRESSED_NOTE = "bert-export runs a model that was compressed from the one that the other engines run."
 
@@ -117,12 +121,19 @@ def _measure(
     for spec, environment in specs:
         progress(f"loading {spec.name}")
         engine_pool.start(spec, short[0], settings.starts, environment)
+    untimed = None
+    if not any(engine.name in _OTHER_REFERENCES for engine in engine_pool.running):  # nothing to check the bundle by
+        progress("loading pytorch, for its outputs alone")
+        untimed = selection.reference_spec()
+        engine_pool.start(untimed, short[0], 1)
     progress("comparing outputs")
     bundle_engines = {engine.name for engine in engine_pool.running if engine.spec.is_bundle}
     fidelity = check_fidelity(
         engine_pool, task, tokenizer, probes, examples=examples, must_agree=bundle_engines,
         other_model=bundle_engines if selection.is_compressed else (),
     )  # fmt: skip
+    if untimed is not None:
+        engine_pool.stop(untimed.name)
     peaks = _gemm_peaks(threads, settings.gemm_peak_s, progress)
     measure_cases(engine_pool, workload, settings, progress)
     fields = measured_fields(engine_pool, workload, fidelity, selection.checkpoint.size)

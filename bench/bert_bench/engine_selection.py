@@ -8,6 +8,7 @@ from bert_bench.checkpoints import CheckpointInfo
 from bert_bench.comparison_request import BUNDLE_ENGINES, BUNDLE_PREFIX, ComparisonRequest
 from bert_bench.engines import BundleSpec, CheckpointSpec, EngineSpec, PreparedSpec
 from bert_bench.engines.onnxruntime_plain import PlainExportSpec
+from bert_bench.engines.pytorch import EAGER
 from bert_bench.engines.registry import COMPARED_ENGINES, ComparedEngine
 from bert_bench.errors import BenchError
 from bert_bench.workers.artifact_cache import ArtifactCache
@@ -72,6 +73,10 @@ class EngineSelection:
                 continue
             with engine_pool.drop_on_failure(name):
                 yield self._prepare(engine), self.artifact_cache.environment(engine.environment)
+
+    def reference_spec(self) -> EngineSpec:
+        """Return the specification of the checkpoint in PyTorch, whose outputs others are compared with."""
+        return self._prepare(COMPARED_ENGINES[EAGER.name])
 
     def _prepare(self, engine: ComparedEngine) -> EngineSpec:
         """Return the engine's specification, its artifacts made; raise `BenchError` if they cannot be."""

@@ -10,12 +10,12 @@ from bert_bench.workers.engine_pool import EnginePool, RunningEngine
 from bert_runtime.tasks import Example, Outputs, Task, TextInput, max_abs_difference
 from bert_runtime.tokenization import TextTokenizer
 
-__all__ = ["FP32_TOLERANCE", "Fidelity", "check_fidelity"]
+__all__ = ["FP32_TOLERANCE", "REFERENCE_ENGINES", "Fidelity", "check_fidelity"]
 
 FP32_TOLERANCE = 1e-3
 """Maximum absolute difference of raw outputs between FP32 engines; rounding explains about a hundredth of it."""
 
-_REFERENCES = ("pytorch", "fp32", "bert-export-fp32", "onnxruntime-plain")
+REFERENCE_ENGINES = ("pytorch", "onnxruntime-plain", "bert-export-fp32", "fp32")
 """Candidates for the reference: the first that runs is compared with."""
 
 
@@ -66,7 +66,7 @@ def check_fidelity(
         BenchError: an engine that must agree does not.
     """
     outputs = _collect_outputs(engine_pool, tokenizer, texts)
-    reference = next((name for name in _REFERENCES if name in outputs and name not in other_model), None)
+    reference = next((name for name in REFERENCE_ENGINES if name in outputs and name not in other_model), None)
     if reference is None:
         return {}
 

@@ -20,7 +20,8 @@ METHOD = (
     "machine rests until the previous engine's threads have stopped spinning. Percentiles are over the calls of all "
     "rounds; a speed-up is the median over the rounds of baseline time divided by engine time, both of the same "
     "round. bert-export splits a batch of token ids into smaller batches as it does texts; a compared engine runs it "
-    f"whole, or in batches of {SPLIT_BATCH_TOKENS} tokens if a trial found that faster."
+    f"whole, or in batches of {SPLIT_BATCH_TOKENS} tokens, one after another on all threads or one on each at a time, "
+    "whichever a trial found fastest."
 )
 
 _LONG_CALL_BURSTS = 5
@@ -44,7 +45,7 @@ def measure_cases(
         progress(f"warming up {engine.name}")
         with engine_pool.drop_on_failure(engine.name, "while warming up"):
             cases = [case for case in workload.cases if engine.accepts(case)]
-            engine.batch_tokens = engine.worker.call("set_cases", cases)
+            engine.batch_tokens, engine.streams = engine.worker.call("set_cases", cases)
             for case in cases:
                 call_ms = _estimate_call_ms(engine, case, settings.burst_ms)
                 bursts[engine.name, case.name] = _burst_calls(call_ms, settings.burst_ms)

@@ -6,12 +6,24 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["NOISY_SPREAD", "Speedup", "Timing", "calls_per_burst", "paired_speedup", "rotated", "summarize"]
+__all__ = [
+    "MIN_ROUNDS",
+    "NOISY_SPREAD",
+    "Speedup",
+    "Timing",
+    "calls_per_burst",
+    "paired_speedup",
+    "rotated",
+    "summarize",
+]
 
 Item = TypeVar("Item")
 
 NOISY_SPREAD = 1.25
-"""A speed-up is noisy if its p90 over the rounds exceeds this factor times its p10, or if there was one round only."""
+"""A speed-up is noisy if its p90 over the rounds exceeds this factor times its p10."""
+
+MIN_ROUNDS = 3
+"""Rounds of a case without which its spread is unknown."""
 
 _MAX_CALLS = 1000
 """Maximum calls in one burst."""
@@ -45,7 +57,7 @@ class Speedup:
     p90: float
 
     noisy: bool
-    """Whether p90 exceeds `NOISY_SPREAD` times p10, or there was one round only."""
+    """Whether p90 exceeds `NOISY_SPREAD` times p10, or there were fewer than `MIN_ROUNDS`."""
 
 
 def summarize(rounds: Sequence[Sequence[float]]) -> Timing:
@@ -70,7 +82,7 @@ def paired_speedup(engine: Timing, baseline: Timing) -> Speedup:
     """
     ratios = np.divide(baseline.round_medians_ms, engine.round_medians_ms)
     p10, median, p90 = np.percentile(ratios, (10, 50, 90)).tolist()
-    return Speedup(median=median, p10=p10, p90=p90, noisy=len(ratios) < 2 or p90 > NOISY_SPREAD * p10)
+    return Speedup(median=median, p10=p10, p90=p90, noisy=len(ratios) < MIN_ROUNDS or p90 > NOISY_SPREAD * p10)
 
 
 def calls_per_burst(call_ms: float, burst_ms: float) -> int:

@@ -261,6 +261,18 @@ def test_changes_over_few_rounds_are_uncertain(report: Report) -> None:
     assert not found.slower(1.05)
 
 
+def test_a_bundle_alone_is_compared_with_pytorch(
+    classifier_checkpoint: Path, classifier_bundle: Path, cache: Path, offline_only: None
+) -> None:
+    """Whose outputs are asked for, and which is not timed."""
+    request = ComparisonRequest(
+        checkpoint=classifier_checkpoint, bundle=classifier_bundle, engines=(MEASURED[1],),
+        settings=SETTINGS, cache=cache, workloads=("single",),
+    )  # fmt: skip
+    (engine,) = compare_engines(request).engines
+    assert (engine.name, engine.fidelity is None or engine.fidelity.reference) == (MEASURED[1], "pytorch")
+
+
 def test_overlapping_rounds_are_no_certain_change(report: Report) -> None:
     assert not compare_reports(report, report).slower(1.0)
 
@@ -280,6 +292,11 @@ def test_command_line_reports_and_compares(report: Report, tmp_path: Path) -> No
     assert "Faster: 0" in compared.output
     failed = CliRunner().invoke(main, ["compare", str(result), str(later), "--least", "50", "--fail"])
     assert failed.exit_code == 1
+    without = replace(report, shapes=report.shapes[1:], engines=report.engines[:-1])
+    write_outputs(without, tmp_path / "less")
+    gone = CliRunner().invoke(main, ["compare", str(result), str(tmp_path / "less/result.json"), "--fail"])
+    assert (gone.exit_code, "expected what was timed before, found no onnxruntime-plain" in gone.stderr) == (1, True)
+    assert f"Not timed again: {MEASURED[0]}: {report.shapes[0].name}" in gone.output
     as_json = CliRunner().invoke(main, ["compare", str(result), str(later), "--json"])
     assert json.loads(as_json.output)["changes"][0]["engine"] == MEASURED[1]
 

@@ -47,12 +47,13 @@ def test_speedup_is_noisy_above_the_spread(spread: float, noisy: bool) -> None:
     assert paired_speedup(timing(*[1.0] * 6), baseline).noisy is noisy
 
 
-def test_single_round_is_noisy() -> None:
-    assert paired_speedup(timing(1.0), timing(2.0)).noisy
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_fewer_than_three_rounds_are_noisy(rounds: int) -> None:
+    assert paired_speedup(timing(*[1.0] * rounds), timing(*[2.0] * rounds)).noisy is (rounds < 3)
 
 
 def test_speedup_over_itself_is_one() -> None:
-    found = paired_speedup(timing(1.0, 3.0), timing(1.0, 3.0))
+    found = paired_speedup(timing(1.0, 3.0, 2.0), timing(1.0, 3.0, 2.0))
     assert (found.median, found.noisy) == (1.0, False)
 
 

@@ -28,7 +28,11 @@ __all__ = ["compare"]
 @output_option(
     "--least", "min_percent", type=float, default=5.0, show_default=True, help="Report changes above this percentage."
 )
-@output_option("--fail", is_flag=True, help="Exit with 1 if anything got slower by more than --least.")
+@output_option(
+    "--fail",
+    is_flag=True,
+    help="Exit with 1 if anything got slower by more than --least, or was not timed again.",
+)
 @json_option
 def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: bool) -> None:
     """List what got slower or faster between two runs.
@@ -51,6 +55,7 @@ def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: 
             f"{len(difference.changes) - len(slower) - len(faster)} others are within {min_percent:g} % or the noise."
         )
         lines = [f"Only before: {', '.join(difference.only_before)}"] * bool(difference.only_before)
+        lines += [f"Not timed again: {', '.join(difference.missing)}"] * bool(difference.missing)
         lines += [f"Only after: {', '.join(difference.only_after)}"] * bool(difference.only_after)
         if difference.machine_speed is not None:
             lines.append(f"The machine's peak FP32 matmul ran at {difference.machine_speed:.2f} of its speed before.")
@@ -58,6 +63,8 @@ def compare(before: Path, after: Path, min_percent: float, fail: bool, as_json: 
             click.echo(line)
     if fail and slower:
         raise click.ClickException(f"{len(slower)} cases got slower by more than {min_percent:g} %")
+    if fail and (gone := [*difference.only_before, *difference.missing]):
+        raise click.ClickException(f"expected what was timed before, found no {', '.join(gone)}")
 
 
 def _block(title: str, changes: "Sequence[Change]") -> str:

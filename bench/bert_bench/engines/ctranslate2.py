@@ -56,12 +56,18 @@ class CTranslate2Spec(PreparedSpec):
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
         """Load the encoder with one worker that uses all of the engine's threads."""
+        return self._load(manifest, inter_threads=1, intra_threads=self.threads), folder_bytes(self.files)
+
+    def open_streams(self, manifest: Manifest) -> Forward:
+        """Load the encoder again, with a worker on each thread."""
+        return self._load(manifest, inter_threads=self.threads, intra_threads=1)
+
+    def _load(self, manifest: Manifest, **threads: int) -> Forward:
         import ctranslate2
 
         encoder = ctranslate2.Encoder(
-            str(self.files / "encoder"), device="cpu", compute_type=self.config.settings["compute_type"],
-            inter_threads=1, intra_threads=self.threads,
-        )  # fmt: skip
+            str(self.files / "encoder"), device="cpu", compute_type=self.config.settings["compute_type"], **threads
+        )
         head = np.load(self.files / "head.npz")
         weight, bias = np.ascontiguousarray(head["weight"].T), head["bias"]
         pooled = manifest.task.reads_first_token_only
@@ -78,4 +84,4 @@ class CTranslate2Spec(PreparedSpec):
             graph_output: FloatArray = manifest.task.graph_output(output, batch.input_ids)
             return graph_output
 
-        return forward, folder_bytes(self.files)
+        return forward

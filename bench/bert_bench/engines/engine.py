@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import copy
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from bert_bench.workloads import Case
@@ -17,6 +17,9 @@ __all__ = ["SPLIT_BATCH_TOKENS", "Engine", "ModelEngine", "TextEngine"]
 SPLIT_BATCH_TOKENS = 256
 """Padded tokens per batch when a compared engine splits a batch of token ids, as bert_runtime does."""
 
+_STREAM_TOKENS = (128, SPLIT_BATCH_TOKENS, 512)
+"""Padded tokens per batch that are tried with several batches at a time, too: larger ones leave threads idle."""
+
 _LONG_CASE_TOKENS = 2048
 """Tokens of a case above which each batch size is tried once instead of three times."""
 
@@ -29,6 +32,8 @@ class Engine(ABC):
         """Size of graph and weights on disk."""
         self.batch_tokens: dict[str, int] = {}
         """By case: padded tokens per batch, where the engine chose them by trial."""
+        self.streams: dict[str, int] = {}
+        """By case: batches at a time, where several were chosen."""
 
     @abstractmethod
     def predict(self, text: TextInput) -> Any:
@@ -58,11 +63,19 @@ class ModelEngine(Engine):
         model: tokenizes, pads, batches and decodes; its session is the engine's.
         size_bytes: size of graph and weights on disk.
         batch_token_choices: padded tokens per batch to choose from by trial; empty: the model's `max_batch_tokens`.
+        open_streams: opens the model that runs several batches at a time, on a thread each, where the engine can.
     """
 
-    def __init__(self, model: Model, size_bytes: int, batch_token_choices: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        model: Model,
+        size_bytes: int,
+        batch_token_choices: Sequence[int] = (),
+        open_streams: Callable[[], Model | None] = lambda: None,
+    ) -> None:
         super().__init__(size_bytes)
         self.model = model
+        self._streams_model = cache(open_streams)
         self._batch_model = model
         """Predicts many texts: the model with the batch size that was chosen last."""
         self._batch_token_choices = batch_token_choices
@@ -97,19 +110,26 @@ class ModelEngine(Engine):
     def _with_fastest_batches(self, case: Case, choices: Sequence[int], call: Callable[[Model], Any]) -> Model:
         """Return the model with the fastest `max_batch_tokens` of `choices` for a case; unchanged without choices.
 
-        Each choice is warmed up, then timed three times interleaved with the others (once in a long case); the
-        smallest median wins.
+        Batches run one after another on all threads, or, small ones, several at a time. Each choice is warmed up, then
+        timed three times interleaved with the others (once in a long case); the smallest median wins.
         """
         if not choices:
             return self.model
-        models = {tokens: copy(self.model) for tokens in choices}
-        for tokens, model in models.items():
+        models = {(tokens, 1): copy(self.model) for tokens in choices}
+        if (streams := self._streams_model()) is not None:
+            models |= {
+                (tokens, self.model.session.threads): copy(streams) for tokens in choices if tokens in _STREAM_TOKENS
+            }
+        for (tokens, _), model in models.items():
             model.max_batch_tokens = tokens
             call(model)
         tries = 1 if sum(case.tokens) > _LONG_CASE_TOKENS else 3
-        calls = {tokens: partial(call, model) for tokens, model in models.items()}
+        calls = {choice: partial(call, model) for choice, model in models.items()}
         seconds = interleaved_medians(calls, tries, warm=False)
-        self.batch_tokens[case.name] = fastest = min(seconds, key=lambda tokens: seconds[tokens])
+        fastest = min(seconds, key=lambda choice: seconds[choice])
+        self.batch_tokens[case.name], num_streams = fastest
+        if num_streams > 1:
+            self.streams[case.name] = num_streams
         return models[fastest]
 
 

@@ -11,12 +11,14 @@ tokenizers and `bert_runtime` only; every other import belongs inside the method
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bert_bench.engines.engine import Engine, ModelEngine, TextEngine
 from bert_bench.workloads import Case
 from bert_runtime import Manifest
+from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.loading import bundle_tokenizer
 from bert_runtime.model import Model
 from bert_runtime.numerics import FloatArray
@@ -143,15 +145,32 @@ class ComparedEngineSpec(EngineSpec):
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
         """Return the forward pass and the size of graph and weights on disk in bytes."""
 
+    def open_streams(self, manifest: Manifest) -> Forward | None:
+        """Return a forward pass that as many callers as there are threads use at a time, on a thread each.
+
+        `None` where the library has none.
+        """
+        return None
+
     def open(self) -> Engine:
         """Open a runtime model whose session is the engine's forward pass."""
         manifest = Manifest.read(self.bundle)
         tokenizer = bundle_tokenizer(self.bundle, manifest)
         forward, size_bytes = self.open_session(manifest)
         runner = FunctionRunner(forward, self.threads)
-        max_batch_tokens = self.max_batch_tokens or BATCH_TOKEN_CHOICES[0]
-        model = Model(manifest.task, tokenizer, runner, max_batch_tokens=max_batch_tokens)
-        return ModelEngine(model, size_bytes, () if self.max_batch_tokens else BATCH_TOKEN_CHOICES)
+        build = partial(Model, manifest.task, tokenizer, runner)
+        if self.max_batch_tokens:
+            return ModelEngine(build(max_batch_tokens=self.max_batch_tokens), size_bytes)
+
+        def open_streams() -> Model | None:
+            streams = self.open_streams(manifest) if self.threads > 1 else None
+            if streams is None:
+                return None
+            parallel = ParallelSessions(runner, lambda: FunctionRunner(streams, 1), self.threads)
+            return build(parallel, max_batch_tokens=BATCH_TOKEN_CHOICES[0])
+
+        model = build(max_batch_tokens=BATCH_TOKEN_CHOICES[0])
+        return ModelEngine(model, size_bytes, BATCH_TOKEN_CHOICES, open_streams)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """ONNX Runtime's tools: `onnxruntime.transformers.optimizer`, then `quantize_dynamic`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -61,3 +61,7 @@ class OnnxRuntimeToolsSpec(PreparedSpec):
         """Load the graph."""
         graph = self.files / _GRAPH
         return onnx_session(graph, self.threads, manifest), graph.stat().st_size
+
+    def open_streams(self, manifest: Manifest) -> Forward:
+        """Load the graph again, with one thread for each caller."""
+        return replace(self, threads=1).open_session(manifest)[0]

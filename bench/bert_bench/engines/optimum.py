@@ -1,25 +1,22 @@
 """Hugging Face optimum: ONNX export, optimization levels O1 to O4, and dynamic INT8."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from bert_bench.engines.engine_spec import EngineConfig, Forward, PreparedSpec
+from bert_bench.engines.int8_preset import INT8_PRESET
 from bert_bench.engines.onnxruntime_plain import onnx_session
 from bert_bench.engines.transformers_models import AUTO_CLASSES, auto_model
 from bert_runtime import Manifest
-from bert_runtime.machine import has_instruction_set
 from bert_runtime.tasks import TextInput
 
 __all__ = ["CONFIGS", "INT8", "OptimumSpec", "export_with_optimum"]
 
-_PRESET = "avx512_vnni" if has_instruction_set("vnni") else "avx2"
-"""optimum's INT8 preset for this CPU; its avx2 preset has uint8 weights, whose dot products do not saturate."""
-
 INT8 = EngineConfig(
-    name="optimum-int8", label=f"optimum dynamic INT8 ({_PRESET}, per channel)", precision="int8",
-    settings={"preset": _PRESET},
+    name="optimum-int8", label=f"optimum dynamic INT8 ({INT8_PRESET}, per channel)", precision="int8",
+    settings={"preset": INT8_PRESET},
 )  # fmt: skip
 """Also the model of the INT8 `transformers` pipeline."""
 
@@ -68,10 +65,14 @@ class OptimumSpec(PreparedSpec):
                 config = getattr(AutoOptimizationConfig, level)()
                 ORTOptimizer.from_pretrained(model).optimize(save_dir=folder, optimization_config=config)
                 return
-            quantization = getattr(AutoQuantizationConfig, _PRESET)(is_static=False, per_channel=True)
+            quantization = getattr(AutoQuantizationConfig, INT8_PRESET)(is_static=False, per_channel=True)
             ORTQuantizer.from_pretrained(plain).quantize(save_dir=folder, quantization_config=quantization)
 
     def open_session(self, manifest: Manifest) -> tuple[Forward, int]:
         """Load the only graph in the folder."""
         (graph,) = self.files.glob("*.onnx")
         return onnx_session(graph, self.threads, manifest), graph.stat().st_size
+
+    def open_streams(self, manifest: Manifest) -> Forward:
+        """Load the graph again, with one thread for each caller."""
+        return replace(self, threads=1).open_session(manifest)[0]

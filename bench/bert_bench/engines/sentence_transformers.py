@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from bert_bench.engines.engine import TextEngine
 from bert_bench.engines.engine_spec import EngineConfig, TextEngineSpec, folder_bytes
+from bert_bench.engines.int8_preset import INT8_FILE, INT8_PRESET
 from bert_runtime import Manifest
 from bert_runtime.tasks import TextInput
 
@@ -20,8 +21,8 @@ CONFIGS = (
         name="sentence-transformers-onnx", label="sentence-transformers, ONNX FP32", settings={"backend": "onnx"},
     ),
     EngineConfig(
-        name="sentence-transformers-onnx-int8", label="sentence-transformers, ONNX INT8 (avx512_vnni)",
-        precision="int8", settings={"backend": "onnx", "file": "model_qint8_avx512_vnni.onnx"},
+        name="sentence-transformers-onnx-int8", label=f"sentence-transformers, ONNX INT8 ({INT8_PRESET})",
+        precision="int8", settings={"backend": "onnx", "file": INT8_FILE},
     ),
     EngineConfig(
         name="sentence-transformers-openvino", label="sentence-transformers, OpenVINO FP32",
@@ -47,7 +48,7 @@ class SentenceTransformersSpec(TextEngineSpec):
         model = SentenceTransformer(str(self.checkpoint), backend=backend, device="cpu")
         model.save_pretrained(str(folder))
         if "file" in self.config.settings:
-            export_dynamic_quantized_onnx_model(model, "avx512_vnni", str(folder))
+            export_dynamic_quantized_onnx_model(model, INT8_PRESET, str(folder))
 
     def open_text_engine(self, manifest: Manifest) -> TextEngine:
         """Load the model with the engine's number of threads."""

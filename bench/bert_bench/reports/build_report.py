@@ -133,6 +133,7 @@ def engine_report(engine: RunningEngine, fidelity: Fidelity | None) -> EngineRep
         fidelity=fidelity,
         versions=engine.worker.call("versions", distributions) if distributions else {},
         batch_tokens=engine.batch_tokens,
+        streams=engine.streams,
     )
 
 

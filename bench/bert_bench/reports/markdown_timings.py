@@ -9,7 +9,7 @@ from typing import Any
 from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_bench.reports.report import CaseReport, ConcurrencyTiming, EngineReport, Report
 from bert_bench.reports.text_table import NOISY_MARK
-from bert_bench.timing_statistics import NOISY_SPREAD, Speedup
+from bert_bench.timing_statistics import MIN_ROUNDS, NOISY_SPREAD, Speedup
 from bert_runtime.timing import format_ms
 
 __all__ = [
@@ -60,7 +60,10 @@ def batch_size_sections(cases: Sequence[CaseReport], report: Report) -> list[str
         return []
 
     def size(engine: EngineReport, case: CaseReport) -> str:
-        return str(engine.batch_tokens.get(case.name, MISSING))
+        if case.name not in engine.batch_tokens:
+            return MISSING
+        streams = f", {engine.streams[case.name]} at a time" if case.name in engine.streams else ""
+        return f"{engine.batch_tokens[case.name]}{streams}"
 
     return [f"Padded tokens per batch, chosen by trial.\n\n{_by_engine(report, cases, size)}"]
 
@@ -130,7 +133,8 @@ def pairwise_speedup_sections(report: Report) -> list[str]:
         return []
     text = (
         "Median of the ratios of both engines' times in each round, in parentheses their p10 and p90; "
-        f"{NOISY_MARK} where p90 is more than {NOISY_SPREAD:g} times p10, or there was one round."
+        f"{NOISY_MARK} where p90 is more than {NOISY_SPREAD:g} times p10, or there were fewer than "
+        f"{MIN_ROUNDS} rounds."
     )
     return ["## Speed-ups, pair by pair", text, *blocks]
 

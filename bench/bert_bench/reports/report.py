@@ -52,6 +52,8 @@ class EngineReport:
     """Versions of the distributions in its environment, if that is not the benchmark's."""
     batch_tokens: Mapping[str, int] = field(default_factory=dict)
     """By case: padded tokens per batch, if the engine chose the fastest size by trial."""
+    streams: Mapping[str, int] = field(default_factory=dict)
+    """By case: batches at a time, if the engine chose several."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,17 +1,15 @@
 """The difference of two reports: what got slower, what got faster, and what stayed within the noise."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bert_bench.reports.report import CaseReport, Report
+from bert_bench.timing_statistics import MIN_ROUNDS
 
 __all__ = ["Change", "ReportDiff", "compare_reports"]
-
-_MIN_ROUNDS = 3
-"""Minimum rounds of a case in both runs for a change to be certain; with fewer, the spread is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +37,8 @@ class ReportDiff:
     """Engines that ran before but not after."""
     only_after: tuple[str, ...]
     """Engines that ran after but not before."""
+    missing: tuple[str, ...]
+    """Other timings that the run before has and the one after lacks, such as `int8: 8x128`."""
     machine_speed: float | None
     """Peak FP32 matmul throughput after, divided by that before: changes of the machine, not of the engines."""
     notes: tuple[str, ...]
@@ -58,6 +58,7 @@ class ReportDiff:
             "changes": [vars(change) for change in self.changes],
             "only_before": list(self.only_before),
             "only_after": list(self.only_after),
+            "missing": list(self.missing),
             "machine": self.machine_speed,
             "notes": list(self.notes),
         }
@@ -76,9 +77,15 @@ def compare_reports(before: Report, after: Report) -> ReportDiff:
         changes=tuple(sorted(changes, key=lambda change: -change.ratio)),
         only_before=tuple(sorted(names[0] - names[1])),
         only_after=tuple(sorted(names[1] - names[0])),
+        missing=tuple(f"{engine}: {case}" for engine, case in _timed(before) - _timed(after) if engine in names[1]),
         machine_speed=peaks[1] / peaks[0] if peaks[0] and peaks[1] else None,
         notes=tuple(_notes(before, after)),
     )
+
+
+def _timed(report: Report) -> Set[tuple[str, str]]:
+    """Return the engines and the cases that they were timed on, in the order of the report."""
+    return {(name, case.name): None for case in report.cases for name in case.timings}.keys()
 
 
 def _changes(before: CaseReport, after: CaseReport) -> Iterator[Change]:
@@ -94,7 +101,7 @@ def _changes(before: CaseReport, after: CaseReport) -> Iterator[Change]:
         rounds = min(len(part.round_medians_ms) for part in (old, timing))
         yield Change(
             engine=name, case=after.name, before_ms=old.p50_ms, after_ms=timing.p50_ms, ratio=ratio,
-            certain=rounds >= _MIN_ROUNDS and bool(high[0] > low[1] or high[1] < low[0]),
+            certain=rounds >= MIN_ROUNDS and bool(high[0] > low[1] or high[1] < low[0]),
         )  # fmt: skip
 
 

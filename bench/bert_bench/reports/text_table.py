@@ -5,7 +5,7 @@ from textwrap import fill
 from typing import NamedTuple
 
 from bert_bench.reports.report import CaseReport, EngineReport, Report
-from bert_bench.timing_statistics import NOISY_SPREAD
+from bert_bench.timing_statistics import MIN_ROUNDS, NOISY_SPREAD
 from bert_runtime.timing import format_ms
 
 __all__ = ["NOISY_MARK", "TextBlock", "report_blocks", "report_table"]
@@ -159,7 +159,7 @@ def _notes(report: Report) -> TextBlock:
     if noisy:
         lines.append(
             f"Noisy ({NOISY_MARK}): the speed-up's p90 over the rounds is more than {NOISY_SPREAD:g} times its p10, or "
-            f"there was one round, in {'; '.join(noisy)}."
+            f"there were fewer than {MIN_ROUNDS} rounds, in {'; '.join(noisy)}."
         )
     samples = [timing.samples for case in report.cases for timing in case.timings.values()]
     lines.append(

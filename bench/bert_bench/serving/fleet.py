@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import run
 
+from bert_bench.engines.int8_preset import INT8_PRESET
 from bert_bench.errors import BenchError
 from bert_bench.serving.server_process import ServerProcess, free_port
 from bert_bench.serving.server_spec import ServerSpec, peer_program
@@ -46,7 +47,10 @@ class ModelFolders:
         """
         environment = Environment(_EXPORT_ENVIRONMENT, cache)
         environment.ensure(progress)
-        command = [str(environment.python), "-P", peer_program("export_onnx"), str(self.checkpoint), str(self.exports)]
+        command = [
+            str(environment.python), "-P", peer_program("export_onnx"),
+            str(self.checkpoint), str(self.exports), INT8_PRESET,
+        ]  # fmt: skip
         variables = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
         done = run(command, env={**variables, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -42,6 +42,8 @@ class RunningEngine:
 
     batch_tokens: dict[str, int] = field(default_factory=dict)
     """By case: padded tokens per batch, where the engine chose them by trial."""
+    streams: dict[str, int] = field(default_factory=dict)
+    """By case: batches at a time, where the engine chose several."""
 
     samples_ms: dict[str, list[list[float]]] = field(default_factory=lambda: defaultdict(list))
     """By case: one list of latencies per round."""
@@ -112,6 +114,13 @@ class EnginePool:
                     environment=environment,
                 )
             )
+
+    def stop(self, name: str) -> None:
+        """End an engine's process, and forget the engine."""
+        for engine in self.running:
+            if engine.name == name:
+                engine.worker.stop()
+        self.running = [engine for engine in self.running if engine.name != name]
 
     @contextmanager
     def drop_on_failure(self, name: str, activity: str = "") -> Iterator[None]:

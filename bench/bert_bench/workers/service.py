@@ -57,10 +57,10 @@ class Service:
         """Return the raw outputs of each text, one array per window."""
         return self.engine.raw_outputs(texts)
 
-    def set_cases(self, cases: Sequence[Case]) -> dict[str, int]:
-        """Prepare the calls of all cases, so that bursts need no inputs; return `Engine.batch_tokens`."""
+    def set_cases(self, cases: Sequence[Case]) -> tuple[dict[str, int], dict[str, int]]:
+        """Prepare the calls of all cases, so that bursts need no inputs; return `batch_tokens` and `streams`."""
         self._calls = {case.name: self.engine.timed_call(case) for case in cases}
-        return self.engine.batch_tokens
+        return self.engine.batch_tokens, self.engine.streams
 
     def time_burst(self, case: str, warm_up_calls: int, calls: int) -> list[float]:
         """Return the latencies of `calls` consecutive calls in milliseconds, after untimed warm-up calls."""

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from bert_runtime.cpu.session import Session
 from bert_runtime.errors import BundleError
 from bert_runtime.fork_guard import THREADS_LOST, ForkGuard
 from bert_runtime.numerics import FloatArray
+from bert_runtime.runner import Runner
 from bert_runtime.tokenization import Batch
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ class ParallelSessions:
             OpenVINO's `num_streams`.
     """
 
-    def __init__(self, all_threads: Session, open_single_thread: Callable[[], Session], inter_threads: int) -> None:
+    def __init__(self, all_threads: Runner, open_single_thread: Callable[[], Runner], inter_threads: int) -> None:
         self.inter_threads = inter_threads
         """Batches that run at the same time."""
         self._all_threads = all_threads
         self._open_single_thread = open_single_thread
         self._opening = Lock()
         self._counting = Lock()
-        self._single_thread: Session | None = None
+        self._single_thread: Runner | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._failed = False
         self._num_running = 0
@@ -99,7 +99,7 @@ class ParallelSessions:
             self._num_running += count
             return self._num_running
 
-    def _open(self, *, wait: bool) -> Session | None:
+    def _open(self, *, wait: bool) -> Runner | None:
         """Return the single-threaded session, opening it on first use.
 
         Return `None` where it cannot be opened, or where another thread is opening it and `wait` is false.
