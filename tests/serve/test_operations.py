@@ -1,11 +1,16 @@
 """Probes, metrics, request ids, keys and limits."""
 
+import asyncio
+import contextlib
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from starlette.exceptions import HTTPException
+
+from bert_serve.http.middleware import BodyLimit
 
 from .conftest import StartClient
 
@@ -57,6 +62,35 @@ def test_what_is_refused_before_its_route_has_the_format_of_its_route(
     metrics = client.get("/metrics").text
     assert 'bert_rejected_total{reason="http_401"} 1.0' in metrics
     assert 'bert_rejected_total{reason="http_413"} 1.0' in metrics
+
+
+def test_bodies_in_flight_have_a_limit_together() -> None:
+    """Of a hundred requests that send the largest body and wait, those beyond 32 are refused; later ones are not."""
+
+    async def ask_many() -> list[int]:
+        answered = asyncio.Event()
+
+        async def read_and_wait(scope: Any, receive: Any, send: Any) -> None:
+            await receive()
+            await answered.wait()
+
+        limit = BodyLimit(read_and_wait, 1000)
+        asked = [asyncio.create_task(ask(limit)) for _ in range(100)]
+        await asyncio.sleep(0.05)
+        answered.set()
+        return [*await asyncio.gather(*asked), await ask(limit)]
+
+    async def ask(limit: BodyLimit) -> int:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"x" * 1000, "more_body": True}
+
+        with contextlib.suppress(HTTPException):
+            await limit({"type": "http", "headers": []}, receive, receive)  # type: ignore[arg-type]
+            return 200
+        return 429
+
+    statuses = asyncio.run(ask_many())
+    assert (statuses.count(200), statuses.count(429), statuses[-1]) == (33, 68, 200)
 
 
 def test_what_is_refused_before_its_route_counts_for_its_route(

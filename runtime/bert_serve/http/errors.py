@@ -73,7 +73,9 @@ def add_error_handlers(app: FastAPI, bodies: Mapping[str, ErrorBody]) -> None:
     async def answer(request: Request, error: Exception) -> Response:  # a plain function would run in a thread
         status, message, reason = _describe(error)
         retry_after_s = getattr(error, "retry_after_s", None)
-        headers = {} if retry_after_s is None else {"Retry-After": str(max(1, math.ceil(retry_after_s)))}
+        headers = dict(getattr(error, "headers", None) or {})
+        if retry_after_s is not None:
+            headers["Retry-After"] = str(max(1, math.ceil(retry_after_s)))
         return refusal(request.scope, status, message, reason, headers)
 
     for kind in (ServeError, InputError, RequestValidationError, HTTPException, ClientDisconnect):

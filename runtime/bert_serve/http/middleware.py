@@ -129,8 +129,13 @@ class ApiKeys:
         return kind.lower() == "bearer" and any(matches)
 
 
+_LARGEST_BODIES = 32
+"""Bodies of the largest size that a process holds at a time (a judgement): 320 MB of 10 MB each, or as many bytes of
+smaller ones."""
+
+
 class BodyLimit:
-    """Refuses bodies that are too large, by their declared size or else while they arrive.
+    """Refuses bodies that are too large, by their declared size or else while they arrive, and those that come too many.
 
     Args:
         app: the application inside.
@@ -140,6 +145,8 @@ class BodyLimit:
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._held_bytes = 0
+        """Bytes of the bodies of all requests that are not answered yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -154,12 +161,19 @@ class BodyLimit:
         async def receive_limited() -> Message:
             nonlocal num_bytes
             message = await receive()
-            num_bytes += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            num_bytes += size
+            self._held_bytes += size
             if num_bytes > self._max_bytes:
                 raise HTTPException(413, self._message("more"))
+            if self._held_bytes > (limit := _LARGEST_BODIES * self._max_bytes):
+                raise HTTPException(429, f"requests of {limit:,} bytes are in flight; try again", {"Retry-After": "1"})
             return message
 
-        await self._app(scope, receive_limited, send)
+        try:
+            await self._app(scope, receive_limited, send)
+        finally:
+            self._held_bytes -= num_bytes
 
     def _message(self, found: str) -> str:
         return f"expected a body of at most {self._max_bytes:,} bytes, found {found}"
