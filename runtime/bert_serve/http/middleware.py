@@ -135,7 +135,7 @@ smaller ones."""
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, by their declared size or else while they arrive, and those that come too many.
+    """Refuses bodies that are too large, by their declared size or else while they arrive, and too many at a time.
 
     Args:
         app: the application inside.

@@ -75,7 +75,9 @@ def _load_model(args: Mapping[str, str], config: Mapping[str, Any]) -> "Model":
             f"{error}; install it for the Python that Triton runs: pip install 'bert-export[cpu]'"
         ) from error
     parameters = {key: value["string_value"] for key, value in config.get("parameters", {}).items()}
-    instances = sum(group.get("count", 1) for group in config.get("instance_group", [])) or 1
+    # Triton names the GPUs of a group, each of which has so many instances.
+    groups = config.get("instance_group", [])
+    instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups) or 1
     share = None if instances == 1 else max(1, available_cores() // instances)  # alone, it follows tuning.json
     threads = int(parameters["threads"]) if "threads" in parameters else share
     device = f"cuda:{args['model_instance_device_id']}" if args["model_instance_kind"] == "GPU" else "cpu"

@@ -154,10 +154,15 @@ def test_instances_share_the_cores_and_follow_the_config(
         given | {"model_instance_kind": "GPU", "model_instance_device_id": "1"}
         | {"model_config": json.dumps({"input": [], "parameters": {"threads": {"string_value": "5"}}})}
     )  # fmt: skip
+    backend.TritonPythonModel().initialize(
+        arguments(tmp_path, instance_group=[{"count": 1, "gpus": [0, 1, 2, 3]}], parameters={})
+        | {"model_instance_kind": "GPU", "model_instance_device_id": "2"}
+    )  # fmt: skip
     assert loaded == [
         {"precision": "auto", "device": "cpu", "threads": 2},
         {"precision": "auto", "device": "cpu", "threads": None},
         {"precision": "auto", "device": "cuda:1", "threads": 5},
+        {"precision": "auto", "device": "cuda:2", "threads": 2},  # a process on each of four GPUs
     ]
 
 
