@@ -2,58 +2,30 @@
 
 python -m bert_bench.experiments.sparse_training --base CKPT --train FILE --test FILE --folder FOLDER --output FILE
 
-A training row is a question with the paragraph that it was asked of, and another paragraph of the same article as a
-negative, as are all paragraphs of the other rows of a batch: with those alone, the base has next to nothing to learn.
-A test question looks for its paragraph among those of all test questions, whose articles are others. Both
-trainers have one loss (cross-entropy of dot products, and SPLADE's regularizer of FLOPs with the same weights and
-schedule), batch size, learning rate with 10 % warm-up and linear decay, number of epochs, maximum of tokens and
-arithmetic, and differ in the order of the batches. The base without training is judged, too.
+The data and the judgement are those of `ranking_training`. Both trainers have one loss (cross-entropy of dot products,
+and SPLADE's regularizer of FLOPs with the same weights and schedule), batch size, learning rate with 10 % warm-up and
+linear decay, number of epochs, maximum of tokens and arithmetic, and differ in the order of the batches. The base
+without training is judged, too.
 
-Runs that the output file already has, of the same data and settings, are not repeated. `--compare` needs
-sentence-transformers and accelerate in the environment.
+`--compare` needs sentence-transformers and accelerate in the environment.
 """
 
 import json
-import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import click
 import numpy as np
 
-from bert_bench.experiments.harness import training_options, unfinished_result, write_result
+from bert_bench.experiments.harness import training_options
+from bert_bench.experiments.ranking_training import RankingComparison
 from bert_bench.reports.markdown_table import markdown_table
-from bert_export import export
-from bert_models.training import TrainSettings, fine_tune
-from bert_runtime import evaluate, load
-from bert_runtime.records import read_records
+from bert_models.training import TrainSettings
+from bert_runtime import Model
+from bert_runtime.records import Record
 from bert_runtime.tasks import SparseVector
 
-__all__ = ["main", "results_table", "write_rows"]
-
-_TRAINERS = ("bert-export", "sentence-transformers")
-
-
-def write_rows(squad: Path, path: Path, count: int) -> int:
-    """Write rows of a question, its paragraph and another of the same article, at random, each paragraph once.
-
-    Returns:
-        The number of rows, which is smaller than `count` if there are fewer paragraphs.
-    """
-    records = read_records(squad)
-    random = np.random.default_rng(0)
-    of_paragraph = {records[index].text("context"): records[index] for index in random.permutation(len(records))}
-    by_article: dict[str, list[str]] = {}
-    for paragraph, record in of_paragraph.items():
-        by_article.setdefault(record.text("title"), []).append(paragraph)
-    rows = []
-    for paragraph, record in list(of_paragraph.items())[:count]:
-        others = [text for text in by_article[record.text("title")] if text != paragraph]
-        negative = others[random.integers(len(others))]
-        rows.append({"text": record.text("question"), "text_pair": paragraph, "negative": negative})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return len(rows)
+__all__ = ["main", "results_table"]
 
 
 def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings) -> None:
@@ -79,20 +51,13 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
     model.save_pretrained(str(output / "checkpoint"))
 
 
-def _judge(checkpoint: Path, bundle: Path, train: Path, test: Path, max_tokens: int) -> dict[str, Any]:
-    """Export a checkpoint; return its metrics in both precisions, and how many weights a text has."""
-    export(checkpoint, bundle, task="sparse-embedding", max_tokens=max_tokens, calibrate=train, force=True)
-    records = read_records(test)
-    result: dict[str, Any] = {}
-    for precision in ("fp32", "int8"):
-        model = load(bundle, precision=precision)
-        metrics = evaluate(model, records)
-        result[precision] = {name: round(value, 4) for name, value in metrics.items()}
-        for field in ("text", "text_pair"):
-            vectors = cast(list[SparseVector], model([record.text(field) for record in records]))
-            sizes = [len(vector.indices) for vector in vectors]
-            result[precision][f"weights_per_{field}"] = round(float(np.mean(sizes)), 1)
-    return result
+def _sizes(model: Model, records: list[Record]) -> dict[str, float]:
+    """Return how many weights a question and a paragraph have, the mean."""
+    sizes = {}
+    for field in ("text", "text_pair"):
+        vectors = cast(list[SparseVector], model([record.text(field) for record in records]))
+        sizes[f"weights_per_{field}"] = round(float(np.mean([len(vector.indices) for vector in vectors])), 1)
+    return sizes
 
 
 def results_table(path: Path) -> str:
@@ -119,33 +84,13 @@ def main(
     base: Path, train: Path, test: Path, rows: int, test_rows: int, epochs: int, lr: float,
     batch_size: int, max_tokens: int, seeds: int, compare: bool, folder: Path, output: Path,
 ) -> None:  # fmt: skip
-    """Make the data, train, judge, write the result after every run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    pairs, held_out, dev = folder / "train.jsonl", folder / "test.jsonl", folder / "dev.jsonl"
-    rows, test_rows = write_rows(train, pairs, rows), write_rows(test, held_out, test_rows)
-    write_rows(train, dev, 20)  # rows that are trained on: they choose nothing but the last epoch
+    """Train and judge sparse embeddings."""
     settings = TrainSettings(epochs=epochs, batch_size=batch_size, lr=lr, max_tokens=max_tokens, precision="bf16")
-    result = unfinished_result(
-        output, {"rows": rows, "test_rows": test_rows, "settings": settings.to_dict()}, _TRAINERS
-    )
-    if "base" not in result:
-        result["base"] = _judge(base, folder / "base-bundle", pairs, held_out, max_tokens)
-    for seed in range(seeds):
-        for name in _TRAINERS if compare else _TRAINERS[:1]:
-            if any(run["seed"] == seed for run in result[name]):
-                continue
-            run_folder, seeded = folder / f"{name}-{seed}", replace(settings, seed=seed)
-            checkpoint = run_folder if name == _TRAINERS[0] else run_folder / "checkpoint"
-            start = time.monotonic()
-            if name == _TRAINERS[0]:
-                fine_tune("sparse-embedding", base, pairs, dev, checkpoint, seeded, force=True, progress=click.echo)
-            else:
-                _train_theirs(base, pairs, run_folder, seeded)
-            seconds = time.monotonic() - start
-            judged = _judge(checkpoint, folder / f"{name}-{seed}-bundle", pairs, held_out, max_tokens)
-            result[name].append({"seed": seed, "train_s": round(seconds, 1), **judged})
-            write_result(output, result)
-            click.echo(json.dumps(result[name][-1]))
+    comparison = RankingComparison(
+        task="sparse-embedding", base=base, folder=folder, settings=settings,
+        train_theirs=_train_theirs, describe=_sizes,
+    )  # fmt: skip
+    comparison.run(train, test, rows, test_rows, seeds, output, compare=compare)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from bert_bench.experiments import fine_tuning_vs_transformers, rerank_training, sparse_training
+from bert_bench.experiments import (
+    embedding_training,
+    fine_tuning_vs_transformers,
+    ranking_training,
+    rerank_training,
+    sparse_training,
+)
 from bert_bench.experiments.harness import unfinished_result
 from bert_models.training.relevance import relevance_examples
 from bert_runtime.records import read_records
@@ -34,11 +40,11 @@ def test_sparse_rows_have_each_paragraph_once_and_another_as_negative(tmp_path: 
     ]
     squad = tmp_path / "squad.json"
     squad.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
-    assert sparse_training.write_rows(squad, tmp_path / "pairs.jsonl", 2) == 2
+    assert ranking_training.write_rows(squad, tmp_path / "pairs.jsonl", 2) == 2
     rows = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
     assert len({row["text_pair"] for row in rows}) == len(rows) == 2
     assert all(row["text"][0] == row["text_pair"][-1] != row["negative"][-1] for row in rows)
-    assert sparse_training.write_rows(squad, tmp_path / "pairs.jsonl", 9) == 3
+    assert ranking_training.write_rows(squad, tmp_path / "pairs.jsonl", 9) == 3
 
 
 @pytest.mark.parametrize(("kind", "num_rows"), [("pairs", 6), ("triples", 2), ("lists", 2)])
@@ -74,6 +80,14 @@ def test_sparse_table_averages_over_seeds_and_leaves_out_who_did_not_run(tmp_pat
     path.write_text(json.dumps({**runs(0.25, 0.75), "base": run(0.125)}), encoding="utf-8")
     table = " ".join(sparse_training.results_table(path).split())
     assert "| `bert-export train` | 0.5000 | 0.5000 |" in table
+    assert "sentence-transformers" not in table
+
+
+def test_embedding_table_has_all_seeds(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**runs(0.25, 0.75), "base": run(0.125)}), encoding="utf-8")
+    table = " ".join(embedding_training.results_table(path).split())
+    assert "| `bert-export train` | 0.2500, 0.7500 | 0.2500, 0.7500 | 0.5000, 0.5000 | 4 |" in table
     assert "sentence-transformers" not in table
 
 
