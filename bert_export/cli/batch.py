@@ -8,6 +8,7 @@ import click
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import (
     bundle_argument,
+    device_option,
     drop_unset,
     engine_option,
     input_option,
@@ -87,6 +88,7 @@ ray_option = option_group("Ray")
     type=click.Choice(["auto", *PRECISIONS]),
     help="Variant to run, as of predict.",
 )
+@device_option
 @threads_option
 @engine_option(
     "--engine",
@@ -119,6 +121,7 @@ def batch(
     part_rows: int,
     force: bool,
     precision: str,
+    device: str,
     threads: int | None,
     engine: str,
     address: str | None,
@@ -143,6 +146,7 @@ def batch(
         prefix=prefix,
         on_error=on_error,
         precision=precision,
+        device="cpu" if engine == "ray" and device == "auto" else device,  # tasks of cores see no GPU
         threads=threads,
         **drop_unset(options),
     )

@@ -1,5 +1,6 @@
 """`bert-export evaluate`."""
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,13 +138,21 @@ def _evaluate_retrieval(
     first_stage: Path | None,
     run_output: Path | None,
 ) -> tuple[dict[str, int], dict[str, float]]:
-    from bert_runtime.records.retrieval import read_retrieval_data, read_retrieval_folder, read_run, write_run
+    from bert_runtime.records.retrieval import (
+        check_run_ids,
+        read_retrieval_data,
+        read_retrieval_folder,
+        read_run,
+        write_run,
+    )
     from bert_runtime.retrieval import retrieve, score_run
 
     if run_output is not None:
         check_writable(run_output)
     paths = [path for path in files if path is not None]
     data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
+    if run_output is not None:
+        check_run_ids(run_output, chain(data.queries, data.corpus))
     candidates = None if first_stage is None else read_run(first_stage)
     total = len(data.queries) + (len(data.corpus) if candidates is None else 0)
     with count_progress("retrieving", total) as advance:

@@ -164,6 +164,14 @@ vector_options = combine(
 )
 """Options of embeddings that are computed; `export` has its own `--dimensions`. Pass them on as those of tasks."""
 
+device_option = engine_option(
+    "--device",
+    default="auto",
+    show_default=True,
+    metavar="[auto|cpu|cuda[:N]|tensorrt[:N]]",
+    help="Device to run on. auto: CUDA if the bundle has a variant for it and it is available, else the CPU.",
+)
+
 inference_options = combine(
     engine_option(
         "--precision",
@@ -172,13 +180,7 @@ inference_options = combine(
         type=click.Choice(["auto", *PRECISIONS]),
         help="Variant to run. auto: the one that tune measured to be fastest, else the bundle's default; FP16 on CUDA.",
     ),
-    engine_option(
-        "--device",
-        default="auto",
-        show_default=True,
-        metavar="[auto|cpu|cuda[:N]|tensorrt[:N]]",
-        help="Device to run on. auto: CUDA if the bundle has a variant for it and it is available, else the CPU.",
-    ),
+    device_option,
     threads_option,
     task_options,
     vector_options,

@@ -51,8 +51,10 @@ def _single_input(record: Record, task: Task) -> TextInput:
     """Return the input of a row, and raise `DataError` if the task reads several from it."""
     first, *others = task.inputs(record)
     if others:
+        fields = ("text", "query", "text_pair", "positive", "document", "negative")
+        names = [name for name in fields if name in record.fields]
         raise DataError(
-            f"{record.where}: expected one text, found text and text_pair, which {task.name} reads separately; "
+            f"{record.where}: expected one text, found {' and '.join(names)}, which {task.name} reads separately; "
             "give a file with one text per row"
         )
     return first

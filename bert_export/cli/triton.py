@@ -25,7 +25,11 @@ batch_option = option_group("Batches")
 @bundle_argument
 @click.argument("repository", type=PATH)
 @engine_option(
-    "--instances", type=click.IntRange(1), default=1, show_default=True, help="Processes that run the model."
+    "--instances",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Processes that run the model, on each GPU with --gpu.",
 )
 @engine_option("--threads", type=click.IntRange(1), show_default="cores / instances", help="Threads of each instance.")
 @engine_option(

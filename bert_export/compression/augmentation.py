@@ -120,7 +120,7 @@ def _most_similar(vectors: FloatArray, pieces: Sequence[set[int]]) -> list[list[
 def augmented_rows(
     records: Sequence[Record], similar: SimilarWords, copies: int, shares: FloatArray, seed: int
 ) -> list[Record]:
-    """Return copies of rows, without labels, in which words are replaced by similar ones at random.
+    """Return copies of rows, without labels but scores, in which words are replaced by similar ones at random.
 
     A copy that equals its row, as in scripts without spaces between words, is left out.
 
@@ -156,7 +156,9 @@ def _changed(record: Record, similar: SimilarWords, random: np.random.Generator)
         name: _WORD.sub(lambda match: change(match.group()), value) if isinstance(value, str) else [*map(change, value)]
         for name, value in inputs.items()
     }
-    return replace(record, fields=fields) if fields != inputs else None
+    # A score tells pairs to embed from queries and answers, which have prompts.
+    kept = {name: record.fields[name] for name in ("score",) if name in record.fields}
+    return replace(record, fields=fields | kept) if fields != inputs else None
 
 
 def _words(record: Record) -> Iterator[str]:

@@ -22,6 +22,7 @@ from bert_runtime.errors import DataError
 from bert_runtime.evaluation import build_examples
 from bert_runtime.records import Record, read_records
 from bert_runtime.tasks import Example, SentenceEmbedding, Task, TextInput
+from bert_runtime.tasks.text_inputs import separate_texts
 from bert_runtime.tasks.tokens import TokenTask
 from bert_runtime.tokenization import TextTokenizer
 
@@ -174,10 +175,12 @@ def read_search_data(
 def _own_texts(task: Task, record: Record) -> set[str]:
     """Return the texts of a row that rows to train on and rows of the gate must not share.
 
-    That is `shared_texts`; of two texts to embed it is each, since the student learns the vector of either, and of
-    tokens it is the text that they make, which is what rows without labels have.
+    That is `shared_texts`; of two texts to embed it is each, since the student learns the vector of either, with or
+    without a prompt, and of tokens it is the text that they make, which is what rows without labels have.
     """
-    if isinstance(task, SentenceEmbedding | TokenTask):
+    if isinstance(task, SentenceEmbedding):
+        return {repr(item.text) for item in separate_texts(record)}
+    if isinstance(task, TokenTask):
         return {repr(item.text) for item in task.inputs(record)}
     return shared_texts(record)
 

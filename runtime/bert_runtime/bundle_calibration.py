@@ -64,6 +64,9 @@ def calibrate_scores(
         DataError: there are too few different texts, or one does not fit the task.
         BundleError: the bundle does not classify into one of several labels, or cannot be written to.
     """
+    path = bundle / MANIFEST_NAME
+    if path.is_symlink():  # as in a cache of the hub, where other revisions share the file
+        raise BundleError(f"{path}: expected a file, found a link to {path.resolve()}; calibrate a copy of the bundle")
     model = load(bundle, precision=precision)
     manifest, variant = Manifest.read(bundle), model.variant
     assert variant is not None, "a loaded bundle has a variant"
@@ -104,8 +107,6 @@ def _write(bundle: Path, manifest: Manifest, task: TextClassification, found: Sc
     calibrated = replace(task, **{name: record.pop(name) for name in ("logit_scales", "logit_biases")})
     extra = {**manifest.extra, "score_calibration": record}
     path = bundle / MANIFEST_NAME
-    if path.is_symlink():  # as in a cache of the hub, where other revisions share the file
-        raise BundleError(f"{path}: expected a file, found a link to {path.resolve()}; calibrate a copy of the bundle")
     try:
         with atomic_write(path) as stream:
             stream.write(replace(manifest, task=calibrated, extra=extra).to_json())

@@ -15,7 +15,7 @@ from bert_runtime.bundle.stable_reads import read_unreplaced
 from bert_runtime.cpu.native_kernels import warn_of_missing_kernels
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
 from bert_runtime.cpu.session import Session
-from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
+from bert_runtime.devices import CPU, Device, parse_device
 from bert_runtime.errors import BundleError, CascadeBundleError, CudaUnavailableError, InputError
 from bert_runtime.gpu.cuda_session import CudaSession
 from bert_runtime.gpu.padding_router import PaddingRouter
@@ -25,7 +25,7 @@ from bert_runtime.model import Model
 from bert_runtime.plan import Plan, default_plan, tuned_plan, whole_batch_tokens
 from bert_runtime.runner import Runner
 from bert_runtime.tokenization import TextTokenizer
-from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, gains_speed, made_for_cuda
+from bert_runtime.variant_choice import choose_gpu_variant, cpu_plan, gains_speed, is_for_cuda
 
 __all__ = [
     "bundle_tokenizer",
@@ -99,24 +99,6 @@ def load(
     return read_unreplaced(Path(bundle), partial(_load, Path(bundle), options))
 
 
-def chosen_variant(bundle: str | Path, precision: str = "auto", device: str = "auto") -> tuple[str, str]:
-    """Return what `load` runs with these arguments on this machine: the kind of device, and the precision.
-
-    Args:
-        bundle: the bundle's directory, not of a cascade.
-        precision: see `load`.
-        device: see `load`.
-    """
-    path = Path(bundle)
-    manifest, chosen = Manifest.read(path), parse_device(device)
-    if chosen is None:
-        on_gpu = made_for_cuda(manifest, precision) and cuda_unavailable_reason() is None
-        chosen = Device("cuda") if on_gpu else CPU
-    if chosen == CPU:
-        return CPU.kind, cpu_plan(manifest, tuned_plan(path), precision).precision
-    return chosen.kind, choose_gpu_variant(manifest, precision, chosen.kind).precision
-
-
 class _Options(NamedTuple):
     """The arguments of `load`."""
 
@@ -138,7 +120,7 @@ def _load(path: Path, options: _Options) -> Model:
     except CascadeBundleError:
         return _load_cascade(path, options)
     chosen = parse_device(options.device)
-    if chosen is None and made_for_cuda(manifest, options.precision) and cuda_unavailable_reason() is None:
+    if chosen is None and is_for_cuda(manifest, options.precision):
         try:
             return _load(path, options._replace(device="cuda"))
         except CudaUnavailableError as error:

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +74,8 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("threads", "inter_threads"):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= MAX_THREADS:
-                raise InputError(f"{name} must lie in 1 to {MAX_THREADS}, found {value!r:.50}")
+            if not isinstance(value, Integral) or not 1 <= value <= MAX_THREADS:
+                raise InputError(f"{name} must be a whole number in 1 to {MAX_THREADS}, found {value!r:.50}")
         check_max_batch_tokens(self.max_batch_tokens)
 
     def __str__(self) -> str:

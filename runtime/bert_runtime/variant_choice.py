@@ -2,21 +2,24 @@
 
 import logging
 from dataclasses import replace
+from pathlib import Path
 
 from bert_runtime.bundle.manifest import Manifest, Variant
 from bert_runtime.cpu.native_kernels import has_bf16_kernels
+from bert_runtime.devices import CPU, Device, cuda_unavailable_reason, parse_device
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.machine import available_cores, has_instruction_set
-from bert_runtime.plan import Plan, default_plan
+from bert_runtime.plan import Plan, default_plan, tuned_plan
 
 __all__ = [
     "WHY_BF16_IS_FP32",
     "can_run",
     "choose_gpu_variant",
     "choose_variant",
+    "chosen_variant",
     "cpu_plan",
     "gains_speed",
-    "made_for_cuda",
+    "is_for_cuda",
 ]
 
 _log = logging.getLogger("bert_runtime")
@@ -104,11 +107,6 @@ def gains_speed(variant: Variant) -> bool:
     return variant.precision != "bf16" or has_bf16_kernels()
 
 
-def made_for_cuda(manifest: Manifest, precision: str) -> bool:
-    """Return whether the bundle has a variant that `load` would run on CUDA."""
-    return any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
-
-
 def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -> Variant:
     """Return the variant that `load` runs on a GPU.
 
@@ -126,3 +124,32 @@ def choose_gpu_variant(manifest: Manifest, precision: str, kind: str = "cuda") -
     if precision != "auto":
         return manifest.variant(precision, kind)
     return next((variant for variant in found if variant.precision == "fp16"), found[0])
+
+
+def chosen_variant(bundle: str | Path, precision: str = "auto", device: str = "auto") -> tuple[str, str]:
+    """Return what `load` tries first with these arguments on this machine: the kind of device, and the precision.
+
+    Whether a GPU can be used is known only once a session is opened on it.
+
+    Args:
+        bundle: the bundle's directory, not of a cascade.
+        precision: see `load`.
+        device: see `load`.
+
+    Raises:
+        BundleError: there is no bundle, or it has no such variant.
+        InputError: there is no such device.
+    """
+    path = Path(bundle)
+    manifest, chosen = Manifest.read(path), parse_device(device)
+    if chosen is None and is_for_cuda(manifest, precision):
+        chosen = Device(kind="cuda")
+    if chosen is None or chosen == CPU:
+        return CPU.kind, cpu_plan(manifest, tuned_plan(path), precision).precision
+    return chosen.kind, choose_gpu_variant(manifest, precision, chosen.kind).precision
+
+
+def is_for_cuda(manifest: Manifest, precision: str) -> bool:
+    """Return whether `load` tries CUDA where no device is named: the bundle has a variant for it, and ONNX Runtime."""
+    has_variant = any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
+    return has_variant and cuda_unavailable_reason() is None

@@ -16,6 +16,7 @@ from bert_runtime.errors import CudaUnavailableError
 from bert_runtime.gpu.shape_buckets import ShapeBuckets
 from bert_runtime.installation import install_command
 from bert_runtime.tokenization import Batch
+from bert_runtime.variant_choice import chosen_variant
 
 Run = Callable[..., Result]
 CopyBundle = Callable[..., Path]
@@ -137,7 +138,7 @@ def test_auto_device_logs_why_cuda_failed(
     def no_driver(path: Path, manifest: object, device: Device, shapes: object) -> None:
         raise CudaUnavailableError(f"{path.name} on {device}: no driver")
 
-    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
+    monkeypatch.setattr("bert_runtime.variant_choice.cuda_unavailable_reason", lambda: None)
     monkeypatch.setattr(loading, "CudaSession", no_driver)
     model = load(both_bundle)
     assert model.variant is not None
@@ -147,10 +148,18 @@ def test_auto_device_logs_why_cuda_failed(
         load(both_bundle, device="cuda:3", precision="fp32")
 
 
+def test_the_variant_that_is_tried_first(both_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen_variant(both_bundle, device="cpu") == ("cpu", "fp32")
+    monkeypatch.setattr("bert_runtime.variant_choice.cuda_unavailable_reason", lambda: None)
+    assert chosen_variant(both_bundle) == chosen_variant(both_bundle, device="cuda:3") == ("cuda", "fp16")
+    assert chosen_variant(both_bundle, "fp32") == ("cuda", "fp32")
+    assert chosen_variant(both_bundle, device="cpu") == ("cpu", "fp32")
+
+
 def test_auto_device_is_cpu_for_bundles_without_cuda_variants(
     classifier_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
+    monkeypatch.setattr("bert_runtime.variant_choice.cuda_unavailable_reason", lambda: None)
     assert load(classifier_bundle, precision="fp32").session.device_name.endswith(" threads")
 
 

@@ -62,7 +62,7 @@ def test_batches_of_another_size_give_the_same_vectors(model: Model, monkeypatch
     assert len(sizes) > 2
     assert max(sizes[1:]) <= 16
     assert whole.outputs([]) == []
-    with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
+    with pytest.raises(InputError, match="max_batch_tokens must be a whole number in 1 to 1,048,576, found 0"):
         model.encode(TEXTS, max_batch_tokens=0)
 
 

@@ -41,7 +41,7 @@ def test_threads_below_one_are_refused(classifier_bundle: Path, threads: int) ->
 
 
 def test_max_batch_tokens_below_one_is_refused(classifier_bundle: Path) -> None:
-    with pytest.raises(InputError, match="max_batch_tokens must lie in 1 to 1,048,576, found 0"):
+    with pytest.raises(InputError, match="max_batch_tokens must be a whole number in 1 to 1,048,576, found 0"):
         load(classifier_bundle, max_batch_tokens=0)
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from bert_runtime import Classification, InputError, InputFailure, Model, Result, load
 from bert_runtime.batching import streaming
+from bert_runtime.evaluation import run_examples
+from bert_runtime.tasks import Example, TextInput
 
 BAD: dict[str, Any] = {"surrogate": "bad \ud83d", "None": None, "NaN": float("nan"), "tuple": ("a", 5)}
 MESSAGES = {
@@ -52,9 +54,32 @@ def test_chunks_of_long_texts_have_fewer(model: Model, monkeypatch: pytest.Monke
     read: list[int] = []
     for number, _ in enumerate(model.stream(value for value in texts if not read.append(1))):  # type: ignore[func-returns-value]
         assert len(read) == sum(sizes[: next(i for i in range(1, 6) if sum(sizes[:i]) > number)])
-    assert label_scores(model(texts[3:])) == label_scores(list(model.stream(iter(texts[3:]))))
-    (chunked,) = {len(outputs) for outputs in (model.outputs(texts[3:]), model.outputs(texts[3:]))}
-    assert chunked == 600
+
+
+def test_batches_are_the_same_however_a_model_is_called(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "_CHUNK_CHARACTERS", 1000)
+    texts = [f"{'card ' * (number % 7)}{number}" for number in range(600)]
+    inputs = [TextInput(text) for text in texts]
+    run, batches = model.session.run, []
+    monkeypatch.setattr(model.session, "run", lambda batch: batches.append(batch.input_ids.shape) or run(batch))  # type: ignore[func-returns-value]
+    found = []
+    for call in (model, lambda texts: list(model.stream(iter(texts))), model.outputs):
+        call(texts)
+        found.append(batches[:])
+        batches.clear()
+    run_examples(model, [Example((text,), 0) for text in inputs])
+    assert len(found[0]) > 20
+    assert found == [batches] * 3
+
+
+def test_an_error_of_a_lazy_sequence_is_raised(model: Model) -> None:
+    class Column(list[str]):
+        def __iter__(self) -> Iterator[str]:
+            yield "hello"
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        model.outputs(Column(["hello", "bye"]))
 
 
 @pytest.mark.parametrize("kind", BAD)

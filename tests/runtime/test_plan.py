@@ -156,9 +156,12 @@ def _set(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
     ("edit", "message"),
     [
         (_set("threads", "two"), "tunings[0].plan.threads: expected a whole number, found 'two'"),
-        (_set("threads", 0), "threads must lie in 1 to 1024, found 0"),
-        (_set("max_batch_tokens", 0), "max_batch_tokens must lie in 1 to 1,048,576, found 0"),
-        (_set("max_batch_tokens", 10**9), "max_batch_tokens must lie in 1 to 1,048,576, found 1000000000"),
+        (_set("threads", 0), "threads must be a whole number in 1 to 1024, found 0"),
+        (_set("max_batch_tokens", 0), "max_batch_tokens must be a whole number in 1 to 1,048,576, found 0"),
+        (
+            _set("max_batch_tokens", 10**9),
+            "max_batch_tokens must be a whole number in 1 to 1,048,576, found 1000000000",
+        ),
         (lambda tuning: tuning.pop("plan"), "tunings[0]: missing 'plan'"),
     ],
 )
@@ -228,7 +231,7 @@ def test_writing_to_a_read_only_bundle_is_an_error(bundle: Path) -> None:
 @pytest.mark.parametrize("name", ["threads", "inter_threads"])
 @pytest.mark.parametrize("value", [0, -1, 1025])
 def test_thread_counts_out_of_range_are_refused(name: str, value: int) -> None:
-    with pytest.raises(InputError, match=f"{name} must lie in 1 to 1024, found {value}"):
+    with pytest.raises(InputError, match=f"{name} must be a whole number in 1 to 1024, found {value}"):
         Plan(**{"precision": "fp32", "threads": 2, "max_batch_tokens": 1, name: value})
 
 

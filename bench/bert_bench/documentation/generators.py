@@ -136,6 +136,7 @@ _EXPERIMENTS = {
     "serving": "serving-zen5.json",
     "rerank_speed": "rerank-speed.json",
     "rerank_training": "rerank-training-triples.json",
+    "embedding_training": "embedding-training.json",
     "sparse_training": "sparse-training.json",
     "zero_shot": "zero-shot.json",
     "deberta": "deberta-base.json",

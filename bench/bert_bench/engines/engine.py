@@ -47,6 +47,10 @@ class Engine(ABC):
     def choose_batches(self, texts: Sequence[TextInput]) -> None:
         """Try batch sizes for `predict_batch` with texts like those to come, if the engine has a choice."""
 
+    def close_unused(self) -> None:
+        """Drop what no case will use: memory is measured afterwards."""
+        return
+
     @abstractmethod
     def raw_outputs(self, texts: Sequence[TextInput]) -> list[tuple[FloatArray, ...]]:
         """Return the raw outputs of each text, one array per window."""
@@ -76,6 +80,7 @@ class ModelEngine(Engine):
         super().__init__(size_bytes)
         self.model = model
         self._streams_model = cache(open_streams)
+        """Opens the model that runs several batches at a time, once."""
         self._batch_model = model
         """Predicts many texts: the model with the batch size that was chosen last."""
         self._batch_token_choices = batch_token_choices
@@ -107,6 +112,11 @@ class ModelEngine(Engine):
         tokens = [sum(map(len, windows)) for windows in self.model.tokenizer.encode(self.model.task.prefixed(texts))]
         self.timed_call(Case(name="loadgen", stage="end_to_end", texts=tuple(texts), tokens=tuple(tokens)))
 
+    def close_unused(self) -> None:
+        """Drop the model that runs several batches at a time, and its weights, where no case chose it."""
+        if not self.streams:
+            self._streams_model.cache_clear()
+
     def _with_fastest_batches(self, case: Case, choices: Sequence[int], call: Callable[[Model], Any]) -> Model:
         """Return the model with the fastest `max_batch_tokens` of `choices` for a case; unchanged without choices.
 
@@ -117,9 +127,9 @@ class ModelEngine(Engine):
             return self.model
         models = {(tokens, 1): copy(self.model) for tokens in choices}
         if (streams := self._streams_model()) is not None:
-            models |= {
-                (tokens, self.model.session.threads): copy(streams) for tokens in choices if tokens in _STREAM_TOKENS
-            }
+            num_streams = self.model.session.threads
+            small = [tokens for tokens in choices if tokens in _STREAM_TOKENS and tokens < sum(case.tokens)]
+            models |= {(tokens, num_streams): copy(streams) for tokens in small}
         for (tokens, _), model in models.items():
             model.max_batch_tokens = tokens
             call(model)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from bert_bench.reports.report import (
     LatencyBreakdown,
     Report,
 )
-from bert_bench.timing_statistics import Speedup, Timing
+from bert_bench.timing_statistics import MIN_ROUNDS, Speedup, Timing
 
 __all__ = ["read_report"]
 
@@ -84,21 +85,25 @@ def _engine(values: Mapping[str, Any]) -> EngineReport:
 
 def _case(values: Mapping[str, Any]) -> CaseReport:
     fields = field_values(CaseReport, values)
+    timings = {
+        name: Timing(**{**timing, "round_medians_ms": tuple(timing["round_medians_ms"])})
+        for name, timing in fields["timings"].items()
+    }
     return CaseReport(
         **{
             **fields,
-            "timings": {
-                name: Timing(**{**timing, "round_medians_ms": tuple(timing["round_medians_ms"])})
-                for name, timing in fields["timings"].items()
-            },
-            "speedups": _speedups(fields["speedups"]),
-            "pairs": {name: _speedups(pairs) for name, pairs in fields["pairs"].items()},
+            "timings": timings,
+            "speedups": _speedups(fields["speedups"], timings),
+            "pairs": {name: _speedups(pairs, timings) for name, pairs in fields["pairs"].items()},
         }
     )
 
 
-def _speedups(values: Mapping[str, Any]) -> dict[str, Speedup]:
-    return {name: Speedup(**speedup) for name, speedup in values.items()}
+def _speedups(values: Mapping[str, Any], timings: Mapping[str, Timing]) -> dict[str, Speedup]:
+    """Return speed-ups by engine; earlier releases took one round alone for noisy."""
+    found = {name: Speedup(**speedup) for name, speedup in values.items()}
+    few = {name for name in found if len(timings[name].round_medians_ms) < MIN_ROUNDS}
+    return {name: replace(speedup, noisy=speedup.noisy or name in few) for name, speedup in found.items()}
 
 
 def _concurrency(values: Mapping[str, Any]) -> ConcurrencyReport:

@@ -1,6 +1,6 @@
 """The difference of two reports: what got slower, what got faster, and what stayed within the noise."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,15 +77,19 @@ def compare_reports(before: Report, after: Report) -> ReportDiff:
         changes=tuple(sorted(changes, key=lambda change: -change.ratio)),
         only_before=tuple(sorted(names[0] - names[1])),
         only_after=tuple(sorted(names[1] - names[0])),
-        missing=tuple(f"{engine}: {case}" for engine, case in _timed(before) - _timed(after) if engine in names[1]),
+        missing=tuple(
+            f"{engine}: {case}"
+            for engine, case, tokens in _timed(before)
+            if engine in names[1] and (engine, case, tokens) not in _timed(after)
+        ),
         machine_speed=peaks[1] / peaks[0] if peaks[0] and peaks[1] else None,
         notes=tuple(_notes(before, after)),
     )
 
 
-def _timed(report: Report) -> Set[tuple[str, str]]:
-    """Return the engines and the cases that they were timed on, in the order of the report."""
-    return {(name, case.name): None for case in report.cases for name in case.timings}.keys()
+def _timed(report: Report) -> list[tuple[str, str, Mapping[str, float]]]:
+    """Return each engine with the name and the lengths of a case that it was timed on, in the order of the report."""
+    return [(name, case.name, case.tokens) for case in report.cases for name in case.timings]
 
 
 def _changes(before: CaseReport, after: CaseReport) -> Iterator[Change]:

@@ -60,6 +60,7 @@ class Service:
     def set_cases(self, cases: Sequence[Case]) -> tuple[dict[str, int], dict[str, int]]:
         """Prepare the calls of all cases, so that bursts need no inputs; return `batch_tokens` and `streams`."""
         self._calls = {case.name: self.engine.timed_call(case) for case in cases}
+        self.engine.close_unused()
         return self.engine.batch_tokens, self.engine.streams
 
     def time_burst(self, case: str, warm_up_calls: int, calls: int) -> list[float]:

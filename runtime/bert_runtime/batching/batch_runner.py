@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from numbers import Integral
 
 from bert_runtime.batching import parallel_batches
 from bert_runtime.cpu.parallel_sessions import ParallelSessions
@@ -18,8 +19,10 @@ MAX_BATCH_TOKENS = 1 << 20
 
 def check_max_batch_tokens(max_batch_tokens: int) -> None:
     """Raise `InputError` for a number of padded tokens per batch that is out of range."""
-    if not isinstance(max_batch_tokens, int) or not 1 <= max_batch_tokens <= MAX_BATCH_TOKENS:
-        raise InputError(f"max_batch_tokens must lie in 1 to {MAX_BATCH_TOKENS:,}, found {max_batch_tokens!r:.50}")
+    if not isinstance(max_batch_tokens, Integral) or not 1 <= max_batch_tokens <= MAX_BATCH_TOKENS:
+        raise InputError(
+            f"max_batch_tokens must be a whole number in 1 to {MAX_BATCH_TOKENS:,}, found {max_batch_tokens!r:.50}"
+        )
 
 
 def run_batches(

@@ -152,9 +152,13 @@ def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:
 
 def divide(inputs: Iterable[T]) -> Iterator[list[T]]:
     """Divide inputs as `stream_results` reads them, so that batches are the same however a model is called."""
-    iterator = iter(inputs)
-    while chunk := read_chunk(iterator)[0]:
-        yield chunk
+    iterator, end = iter(inputs), None
+    while end is None:
+        chunk, end = read_chunk(iterator)
+        if chunk:
+            yield chunk
+    if not isinstance(end, StopIteration):
+        raise end
 
 
 def _num_characters(value: Any) -> int:

@@ -1,7 +1,7 @@
 """Read retrieval data sets: a corpus, queries, and relevance judgements (qrels), in BEIR's and TREC's formats."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -12,7 +12,7 @@ from bert_runtime.records.open_text import open_text
 from bert_runtime.records.reader import iter_rows
 from bert_runtime.records.record import Record
 
-__all__ = ["RetrievalData", "read_retrieval_data", "read_retrieval_folder", "read_run", "write_run"]
+__all__ = ["RetrievalData", "check_run_ids", "read_retrieval_data", "read_retrieval_folder", "read_run", "write_run"]
 
 _QRELS_NAMES = ("qrels/test.tsv", "qrels/dev.tsv", "qrels/train.tsv", "qrels.tsv", "qrels.txt")
 """Files of a BEIR folder that hold judgements; the first one that exists is read."""
@@ -161,18 +161,23 @@ def _parse(text: str) -> float | None:
         return None
 
 
+def check_run_ids(path: Path, ids: Iterable[str]) -> None:
+    """Raise `DataError` for an id that `write_run` cannot write, since white space separates the format's fields."""
+    for name in ids:
+        if len(name.split()) != 1:
+            raise DataError(f"{path}: expected ids without white space, as TREC's format has them, found {name!r:.80}")
+
+
 def write_run(path: Path, run: Mapping[str, Mapping[str, float]]) -> None:
     """Write retrieved documents in TREC's format, see `read_run`.
 
     Raises:
-        DataError: an id holds white space, which separates the format's fields.
+        DataError: see `check_run_ids`.
     """
     from bert_runtime.bundle.atomic_files import atomic_write
     from bert_runtime.metrics import rank_documents
 
-    for name in dict.fromkeys(chain(run, *run.values())):
-        if len(name.split()) != 1:
-            raise DataError(f"{path}: expected ids without white space, as TREC's format has them, found {name!r:.80}")
+    check_run_ids(path, chain(run, *run.values()))
     with atomic_write(path) as stream:
         for query, scores in run.items():
             for rank, document in enumerate(rank_documents(scores), start=1):

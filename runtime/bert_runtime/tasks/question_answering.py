@@ -47,8 +47,7 @@ class QuestionAnswering(Task):
 
     Follows BERT's recipe for SQuAD (Devlin et al., arXiv:1810.04805). The score of a span is the sum of its start and
     its end logit; a start token is taken from the window in which it has most context, or, of a span that does not end
-    there, from the next one. Probabilities are a softmax over
-    the best candidates.
+    there, from the next one. Probabilities are a softmax over the best candidates.
     """
 
     no_answer: bool = False

@@ -3,7 +3,8 @@
     {"text": "where is my card?", "text_pair": "Cards arrive in a week."}
     {"query": "where is my card?", "positive": "Cards arrive in a week.", "negative": ["We close at noon.", …]}
 
-`query` is another name of `text`, and `positive` and `document` are others of `text_pair`.
+`query` is another name of `text`, and `positive` and `document` are others of `text_pair`; they are read where there is
+no `text`, or no `text_pair`.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ __all__ = [
     "RankingRow",
     "are_ranked",
     "check_scores",
+    "first_text",
     "rank_vectors",
     "ranking_metrics",
     "ranking_qrels",
@@ -39,15 +41,20 @@ class RankingRow(NamedTuple):
     negatives: tuple[str, ...] = ()
 
 
+def first_text(record: Record) -> str:
+    """Return the field `text`, or `query` where there is none."""
+    return record.text("text" if "text" in record.fields or "query" not in record.fields else "query")
+
+
 def read_ranking_row(record: Record) -> RankingRow:
     """Return a row's texts.
 
     Raises:
         DataError: there is no query or no answer, or a field is no text; `negative` may be a list, empty or missing.
     """
-    names = [name for name in ("positive", "document") if name in record.fields]
+    names = [name for name in ("text_pair", "positive", "document") if name in record.fields]
     return RankingRow(
-        record.text("query" if "query" in record.fields else "text"),
+        first_text(record),
         record.text(names[0] if names else "text_pair"),
         tuple(record.texts("negative")) if record.fields.get("negative") else (),
     )

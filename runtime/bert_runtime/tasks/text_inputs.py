@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bert_runtime.records import Record
-from bert_runtime.tasks.ranking_rows import read_ranking_row
+from bert_runtime.tasks.ranking_rows import first_text, read_ranking_row
 from bert_runtime.tasks.values import TextInput
 
 __all__ = ["pair_with_next", "separate_texts"]
@@ -11,8 +11,9 @@ __all__ = ["pair_with_next", "separate_texts"]
 
 def separate_texts(record: Record) -> tuple[TextInput, ...]:
     """Return the text of a row, or its several texts as separate inputs: two, or those of `read_ranking_row`."""
-    if not record.optional_text("text_pair") and not {"positive", "document"} & set(record.fields):
-        return (TextInput(record.text("query" if "query" in record.fields else "text")),)
+    others = {"positive"} if "text" in record.fields else {"positive", "document"}  # beside a text, it may be an id
+    if not record.optional_text("text_pair") and not others & set(record.fields):
+        return (TextInput(first_text(record)),)
     query, answer, negatives = read_ranking_row(record)
     return tuple(map(TextInput, (query, answer, *negatives)))
 

@@ -25,6 +25,9 @@ _MAX_RETRIES = 10
 """Times that a part is started again because its node or process died. A judgement: a part that kills its process
 should not do so forever."""
 
+_CANCEL_S = 10.0
+"""Seconds that cancelled parts have to end. A judgement."""
+
 _WAITING_PER_REPLICA = 2
 """Parts that are submitted for each replica, so that none waits for the driver."""
 
@@ -72,6 +75,8 @@ class RayEngine:
             finally:  # after an error, so that nothing writes when the run has ended; Ray may go on for the program
                 for reference in running:
                     ray.cancel(reference, force=True)
+                if running:
+                    ray.wait(running, num_returns=len(running), timeout=_CANCEL_S)
 
     def _check_cores(self, ray: Any) -> None:
         """Raise `DeploymentError` where no part would ever start; warn where a cluster needs larger nodes for that."""

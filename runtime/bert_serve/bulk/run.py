@@ -1,5 +1,6 @@
 """Bulk runs: files of texts in, files of answers out, resumable, on one of several engines."""
 
+import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -12,8 +13,8 @@ from bert_runtime import DataError, DeploymentError
 from bert_runtime.bundle.folder_lock import exclusive
 from bert_runtime.bundle.manifest import Manifest
 from bert_runtime.cascade.manifest import CascadeManifest
-from bert_runtime.errors import CascadeBundleError
-from bert_runtime.loading import chosen_variant
+from bert_runtime.errors import CascadeBundleError, CudaUnavailableError
+from bert_runtime.variant_choice import chosen_variant
 from bert_serve.bulk.batch_function import BatchFunction
 from bert_serve.bulk.input_files import InputFile, check_local, find_inputs
 from bert_serve.bulk.part_writer import Job, PartResult, remove_leftovers
@@ -21,6 +22,8 @@ from bert_serve.bulk.parts import Part, plan_parts
 from bert_serve.bulk.run_record import RunRecord
 
 __all__ = ["Engine", "Run", "Summary", "prepare_run"]
+
+_log = logging.getLogger("bert_serve")
 
 Engine = Callable[[Job, Sequence[Part], Callable[[int], object]], Iterator[PartResult]]
 """Answers parts in any order, see `local_engine`; calls its third argument with the number of rows done."""
@@ -195,14 +198,24 @@ def _with_chosen_variants(function: BatchFunction) -> tuple[BatchFunction, dict[
     Returns:
         The function, and what was chosen.
     """
+    device = str(dict(function.load_options).get("device") or "auto")
+    fixed, chosen = _with_chosen_variant(function, device)
+    if device == "auto" and chosen["device"] != "cpu":
+        try:
+            fixed.model()  # which the process keeps
+        except CudaUnavailableError as error:
+            _log.warning("running on the CPU: %s", error)
+            return _with_chosen_variant(function, "cpu")
+    return fixed, chosen
+
+
+def _with_chosen_variant(function: BatchFunction, device: str) -> tuple[BatchFunction, dict[str, str]]:
     bundle, options = Path(function.bundle), dict(function.load_options)
-    given = options.get("precision") or "auto", options.get("device") or "auto"
-    kinds, precisions = zip(*(chosen_variant(folder, *given) for folder in _folders(bundle)), strict=True)
+    precision = options.get("precision") or "auto"
+    kinds, precisions = zip(*(chosen_variant(folder, precision, device) for folder in _folders(bundle)), strict=True)
     if len({*precisions}) == len({*kinds}) == 1:
-        device = given[1] if given[1].startswith(kinds[0]) else kinds[0]  # `cuda:1` stays
-        function = replace(
-            function, load_options=tuple((options | {"precision": precisions[0], "device": device}).items())
-        )
+        options |= {"precision": precisions[0], "device": kinds[0] if device == "auto" else device}
+        function = replace(function, load_options=tuple(options.items()))
     return function, {
         "precision": ", ".join(dict.fromkeys(precisions)),
         "device": ", ".join(dict.fromkeys(kinds)),

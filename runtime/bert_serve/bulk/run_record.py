@@ -89,6 +89,8 @@ class RunRecord:
             DataError: the options differ, or a file has changed. All differences are named.
         """
         names = sorted({*self.options, *options})
+        if "device" not in self.options:  # of release 0.1.0, which recorded the precision that was asked for
+            names = [name for name in names if name not in ("device", "precision")]
         problems = [
             f"{name} was {self.options.get(name)!r}, now {options.get(name)!r}"
             for name in names
@@ -101,11 +103,11 @@ class RunRecord:
             if file.name in self.inputs and states[file.name].sha256 != self.inputs[file.name].sha256
         ]
         problems += [
-            f"{file.path} has its answers already, under the name {name}"
+            f"{file.path} has its answers already, under the name {name}, as from another pattern"
             for file in files
             if file.name not in self.inputs
             for name, state in self.inputs.items()
-            if state == states[file.name]
+            if name not in states and state == states[file.name]
         ]
         stems = {InputFile(Path(name), name).stem: name for name in self.inputs}
         problems += [

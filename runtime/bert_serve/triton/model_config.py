@@ -16,10 +16,10 @@ class ModelConfig:
     """Settings of a model in config.pbtxt, besides its inputs and outputs, which follow from the task."""
 
     instances: int = 1
-    """Processes that run the model. The cores of the machine are divided among them."""
+    """Processes that run the model, on each GPU if on any. The cores of the machine are divided among them."""
 
     gpu: bool = False
-    """Whether Triton spreads the instances over its GPUs; they run on the CPU otherwise."""
+    """Whether they run on Triton's GPUs, as many on each; on the CPU otherwise."""
 
     max_batch_size: int = 64
     """Most texts of a request, and of the requests that Triton joins into one batch. A judgement."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_runtime import BundleError, Manifest, load, loading
+from bert_runtime import BundleError, Manifest, load
 from bert_runtime.bundle.manifest import Asset
 from bert_runtime.devices import CUDA_PROVIDER, TENSORRT_PROVIDER, Device
 from bert_runtime.errors import CudaUnavailableError
@@ -96,7 +96,7 @@ def test_tensorrt_is_used_only_when_asked_for(
         BundleError, match="no variant for tensorrt; export the checkpoint again with --target tensorrt"
     ):
         load(classifier_bundle, device="tensorrt")
-    monkeypatch.setattr(loading, "cuda_unavailable_reason", lambda: None)
+    monkeypatch.setattr("bert_runtime.variant_choice.cuda_unavailable_reason", lambda: None)
     assert load(classifier_bundle).session.device_name.endswith(" threads")
     assert opened == []
 

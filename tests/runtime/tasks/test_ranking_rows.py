@@ -50,6 +50,21 @@ def test_rows_have_the_names_of_pairs_or_of_triples(fields: dict[str, Any], expe
     assert texts == [expected.query, expected.answer, *expected.negatives]
 
 
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"text": "a", "query": "b"}, ["a"]),
+        ({"text": "a", "document": "d17"}, ["a"]),
+        ({"text": "a", "text_pair": "b", "query": "c", "positive": "d"}, ["a", "b"]),
+        ({"text": "a", "positive": "b"}, ["a", "b"]),
+    ],
+)
+def test_the_names_that_columns_were_given_come_first(fields: dict[str, Any], texts: list[str]) -> None:
+    assert [text.text for text in separate_texts(record(**fields))] == texts
+    if len(texts) == 2:
+        assert read_ranking_row(record(**fields)) == RankingRow(*texts)
+
+
 def test_one_text_alone_is_one_input() -> None:
     assert [[text.text for text in separate_texts(record(**{name: "a"}))] for name in ("text", "query")] == [["a"]] * 2
 

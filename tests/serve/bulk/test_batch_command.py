@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bert_runtime import DeploymentError, Manifest, load
+from bert_runtime import CudaUnavailableError, DeploymentError, Manifest, load
 from bert_runtime.plan import default_plan
 from bert_serve.bulk.batch_function import BatchFunction
 from bert_serve.bulk.part_writer import answer_part
@@ -75,7 +76,7 @@ def test_a_second_run_does_what_is_missing(
 def test_other_options_are_refused(
     options: list[str], message: str, run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
 ) -> None:
-    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
+    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers", "--precision", "int8"]
     run_batch(*arguments)
     before = states(tmp_path / "answers")
     result = run_batch(*arguments, *options)
@@ -95,7 +96,8 @@ def test_a_run_is_not_continued_with_the_precision_that_was_tuned_meanwhile(
     default = Manifest.read(classifier_bundle).default_precision
     other = "fp32" if default == "int8" else "int8"
     for chosen, exit_code in ((default, 0), (other, 1)):
-        monkeypatch.setattr("bert_runtime.loading.tuned_plan", lambda bundle, chosen=chosen: default_plan(chosen))
+        plan = default_plan(chosen)
+        monkeypatch.setattr("bert_runtime.variant_choice.tuned_plan", lambda bundle, plan=plan: plan)
         result = run_batch(*arguments)
         assert result.exit_code == exit_code
     assert f"precision was '{default}', now '{other}'" in result.stderr
@@ -120,6 +122,18 @@ def test_workers_get_the_device_and_the_precision_of_this_machine(
         assert dict(run.job.function.load_options) == {
             "precision": Manifest.read(classifier_bundle).default_precision, "device": "cpu",
         }  # fmt: skip
+
+
+def test_a_gpu_that_cannot_be_used_is_the_cpu(
+    classifier_bundle: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where onnxruntime-gpu is installed and there is no GPU, or it is full."""
+    on_cuda = Mock(side_effect=[("cuda", "fp16"), ("cpu", "fp32")])
+    monkeypatch.setattr("bert_serve.bulk.run.chosen_variant", on_cuda)
+    monkeypatch.setattr(BatchFunction, "model", Mock(side_effect=CudaUnavailableError("no GPU")))
+    with prepare_run([str(texts)], tmp_path / "answers", BatchFunction(str(classifier_bundle))) as run:
+        assert dict(run.job.function.load_options) == {"precision": "fp32", "device": "cpu"}
+    assert [call.args[2] for call in on_cuda.call_args_list] == ["auto", "cpu"]
 
 
 @pytest.mark.parametrize("option", ["--input", "--output"])
@@ -160,7 +174,7 @@ def test_a_file_is_not_answered_under_a_second_name(
     assert run_batch(classifier_bundle, "--input", texts, *output).exit_code == 0
     result = run_batch(classifier_bundle, "--input", f"{texts.parent}/t*/a.parquet", *output)
     assert result.exit_code == 1
-    assert "a.parquet has its answers already, under the name a.parquet" in result.stderr
+    assert "a.parquet has its answers already, under the name a.parquet, as from another" in result.stderr
 
 
 def test_another_bundle_is_refused(
