@@ -74,7 +74,7 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("threads", "inter_threads"):
             value = getattr(self, name)
-            if not isinstance(value, Integral) or not 1 <= value <= MAX_THREADS:
+            if not isinstance(value, Integral) or not 1 <= int(value) <= MAX_THREADS:
                 raise InputError(f"{name} must be a whole number in 1 to {MAX_THREADS}, found {value!r:.50}")
         check_max_batch_tokens(self.max_batch_tokens)
 

@@ -23,6 +23,7 @@ def batch_function(
     prefix: str = "",
     on_error: Literal["return", "raise"] = "return",
     precision: str = "auto",
+    device: str = "auto",
     threads: int | None = None,
     **options: Any,
 ) -> "BatchFunction":
@@ -47,6 +48,7 @@ def batch_function(
         on_error: what happens to a row that cannot be processed, such as a missing text. `return`: its answers are
             null, and the column `error` has the reason. `raise`: an `InputError` for the whole table.
         precision: see `bert_runtime.load`.
+        device: see `bert_runtime.load`.
         threads: cores that a process uses, by default as `bert_runtime.load` does. Engines that run a process per core
             want 1.
         **options: options of the bundle's task, such as `top_k`.
@@ -75,6 +77,11 @@ def batch_function(
         prefix=prefix,
         on_error=on_error,
         # Without inter_threads, a plan of `tune` for one thread per operator would run batches on other cores, too.
-        load_options=(("precision", precision), ("threads", threads), ("inter_threads", threads)),
+        load_options=(
+            ("precision", precision),
+            ("device", device),
+            ("threads", threads),
+            ("inter_threads", threads),
+        ),
         task_options=tuple(sorted((name, tuple(x) if isinstance(x, list) else x) for name, x in options.items())),
     )

@@ -41,7 +41,7 @@ def _judge_ranking(texts: Sequence[str], scores: Iterable[FloatArray], examples:
         query, best = example.inputs[0].text, texts[int(found.argmax())]
         right = qrels[query]
         better = np.flatnonzero(found > found[numbers[example.target]])
-        rank = 1 + sum(texts[number] not in right for number in better)
+        rank = 1 + sum(texts[number] not in right for number in better.tolist())
         decisions.append(Decision(text=query, expected=example.target, predicted=best, correct=best in right))
         outcomes.append(int(np.searchsorted(_RANKS, rank)))
     table = Table.count(("rank of the right text",), _OUTCOMES, [0] * len(outcomes), outcomes)

@@ -138,7 +138,7 @@ def prepare_run(
             "answer them into separate folders"
         )
     function, chosen = _with_chosen_variants(function)
-    options = _recorded_options(function, part_rows) | chosen
+    options = {**_recorded_options(function, part_rows), **chosen}
     output.mkdir(parents=True, exist_ok=True)
     in_use = DeploymentError(f"{output}: another run is writing to this folder; wait until it ends")
     with exclusive(output, in_use):
