@@ -63,8 +63,8 @@ def case_report(base: Report, name: str, vocab: Path) -> Report:
     first = summarize_judgement("fp32", metrics, reference, None)
     second = summarize_judgement("int8", metrics, other, compare_judgements(other, reference))
     evaluation = Evaluation(
-        file="dev.jsonl", sha256="0" * 64, examples=len(examples), metric=task.metric, unit="texts", reference="fp32",
-        variants=(first, second),
+        file="dev.jsonl", sha256="0" * 64, examples=len(examples), metric=task.metric_for(examples), unit="texts",
+        reference="fp32", variants=(first, second),
     )  # fmt: skip
     return replace(base, task=task.to_dict(), evaluation=evaluation)
 
@@ -80,7 +80,7 @@ def test_every_task_has_a_page(name: str, classifier_report: Report, toy_vocab: 
     assert "needs a labelled file" not in html
     has_numbers = name in ("regression", "sentence-embedding", "rerank")
     assert ("predicts numbers" in page.section(html, "confusion")) == has_numbers
-    has_probabilities = not has_numbers and name != "sparse-embedding"
+    has_probabilities = not has_numbers and name not in ("sparse-embedding", "ranked embeddings")
     assert ('class="bar' in page.section(html, "calibration")) == has_probabilities
     assert ('class="dots cloud' in page.section(html, "quality")) == has_numbers
     assert '<ol class="flips">' in page.section(html, "flips")
