@@ -14,6 +14,7 @@ from bert_models.training.base_module import TrainingModule
 from bert_models.training.data import ExampleDataset, TensorBatch
 from bert_models.training.distributed.placement import settings_identity
 from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
+from bert_models.training.length_groups import length_groups
 from bert_models.training.objectives import SparseRanking, build_objective
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.seeding import seed_from_indices
@@ -101,7 +102,7 @@ class FineTuning(TrainingModule):
 
         That is the batch of all processes, and of all batches that are accumulated.
         """
-        outputs = self.model(batch.input_ids, batch.attention_mask, batch.token_type_ids)
+        outputs = self._outputs(batch)
         loss = value = self.loss(batch, outputs)
         num_processes, num_batches = self.process_group.world_size, self.settings.gradient_accumulation_steps
         if num_processes > 1 or num_batches > 1:
@@ -114,6 +115,21 @@ class FineTuning(TrainingModule):
                 loss = self._accumulated_loss(loss, weight)
         self._losses.append(self.show_loss(value))
         return loss
+
+    def _outputs(self, batch: TensorBatch) -> Tensor:
+        """Return what the model returns for a batch; queries and documents are computed apart, without long padding."""
+        inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
+        lengths = batch.attention_mask.sum(dim=1).tolist() if self.objective.compares_texts else [0]
+        groups = length_groups(lengths)
+        if len(groups) == 1:
+            outputs: Tensor = self.model(*inputs)
+            return outputs
+        parts = [
+            self.model(*(tensor[group, : max(lengths[index] for index in group)] for tensor in inputs))
+            for group in groups
+        ]
+        order = torch.tensor([index for group in groups for index in group], device=batch.input_ids.device)
+        return torch.cat(parts)[order.argsort()]
 
     def _joint_loss(self, loss: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss to minimize in this process, the mean over the parts of all processes, and their weight.

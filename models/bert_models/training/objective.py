@@ -4,7 +4,7 @@ Letters in shapes: B sequences in the batch, L labels.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ class Objective(ABC):
         self.label_smoothing = 0.0
         self.class_weights: Tensor | None = None
         """Float32 [L]; weights and smoothing are used by objectives that have `num_classes`."""
+
+    compares_texts: ClassVar[bool] = False
+    """Whether a row has texts of other lengths, such as queries and documents, each with one output."""
 
     @property
     def num_classes(self) -> int:

@@ -4,6 +4,7 @@ Letters in shapes: B sequences in the batch, S tokens per sequence, L labels, V 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -194,6 +195,8 @@ class _ReplacedTokens(Objective):
 class _Similarity(Objective):
     """Similarity of pairs, or ranking by it, see `similarity_loss`; targets are float32 [] or int64 [1 + N]."""
 
+    compares_texts: ClassVar[bool] = True
+
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
         return similarity_target(example)
 
@@ -206,6 +209,7 @@ class _Similarity(Objective):
 class SparseRanking(Objective):
     """Ranking by dot product of sparse embeddings, see `ranking_loss`; targets are int64 [1 + N]."""
 
+    compares_texts: ClassVar[bool] = True
     regularizer = Regularizer(query=0, document=0)
 
     def target(self, example: Example, encoding: Encoding, vocabulary: Vocabulary) -> Target:
