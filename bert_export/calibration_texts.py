@@ -166,7 +166,7 @@ def file_calibration(
         DataError: the file cannot be read.
         ExportError: None of its inputs is valid for the model.
     """
-    input_columns = {field: column for field, column in (columns or {}).items() if field in (*INPUT_FIELDS, "score")}
+    input_columns = {field: column for field, column in (columns or {}).items() if field in INPUT_FIELDS}
     found = [item for record in read_records(path, input_columns) for item in _inputs_of(record, task)]
     found = spread(list(dict.fromkeys(found)), _MAX_INPUTS)
     inputs = valid_inputs(task, tokenizer, found)

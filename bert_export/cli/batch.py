@@ -136,6 +136,8 @@ def batch(
     """
     if engine == "local" and (address is not None or replicas is not None):
         raise click.UsageError("--address and --replicas are for --engine ray")
+    if engine == "ray" and device not in ("auto", "cpu"):
+        raise click.UsageError("--engine ray runs on the CPU; expected --device cpu or auto")
     function = batch_function(
         bundle,
         column=column,
@@ -146,7 +148,7 @@ def batch(
         prefix=prefix,
         on_error=on_error,
         precision=precision,
-        device="cpu" if engine == "ray" and device == "auto" else device,  # tasks of cores see no GPU
+        device="cpu" if engine == "ray" else device,
         threads=threads,
         **drop_unset(options),
     )

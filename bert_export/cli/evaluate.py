@@ -152,7 +152,7 @@ def _evaluate_retrieval(
     paths = [path for path in files if path is not None]
     data = read_retrieval_data(*paths) if folder is None else read_retrieval_folder(folder)
     if run_output is not None:
-        check_run_ids(run_output, chain(data.queries, data.corpus))
+        check_run_ids(run_output, chain(data.queries, data.corpus if first_stage is None else ()))
     candidates = None if first_stage is None else read_run(first_stage)
     total = len(data.queries) + (len(data.corpus) if candidates is None else 0)
     with count_progress("retrieving", total) as advance:

@@ -150,6 +150,6 @@ def chosen_variant(bundle: str | Path, precision: str = "auto", device: str = "a
 
 
 def is_for_cuda(manifest: Manifest, precision: str) -> bool:
-    """Return whether `load` tries CUDA where no device is named: the bundle has a variant for it, and ONNX Runtime."""
+    """Return whether `load` tries CUDA where no device is named: the bundle and ONNX Runtime are made for it."""
     has_variant = any(precision in ("auto", variant.precision) for variant in manifest.variants_for("cuda"))
     return has_variant and cuda_unavailable_reason() is None

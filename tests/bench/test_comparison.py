@@ -273,6 +273,14 @@ def test_a_bundle_alone_is_compared_with_pytorch(
     assert (engine.name, engine.fidelity is None or engine.fidelity.reference) == (MEASURED[1], "pytorch")
 
 
+def test_results_of_two_rounds_are_read_as_noisy(report: Report, tmp_path: Path) -> None:
+    """Earlier releases took one round alone for noisy."""
+    write_outputs(report, tmp_path / "run")
+    path = tmp_path / "run/result.json"
+    path.write_text(path.read_text().replace('"noisy": true', '"noisy": false'))
+    assert all(speedup.noisy for case in read_report(path).shapes for speedup in case.speedups.values())
+
+
 def test_overlapping_rounds_are_no_certain_change(report: Report) -> None:
     assert not compare_reports(report, report).slower(1.0)
 
@@ -297,6 +305,11 @@ def test_command_line_reports_and_compares(report: Report, tmp_path: Path) -> No
     gone = CliRunner().invoke(main, ["compare", str(result), str(tmp_path / "less/result.json"), "--fail"])
     assert (gone.exit_code, "expected what was timed before, found no onnxruntime-plain" in gone.stderr) == (1, True)
     assert f"Not timed again: {MEASURED[0]}: {report.shapes[0].name}" in gone.output
+    longer = replace(report.shapes[0], tokens={**report.shapes[0].tokens, "max": 99})
+    write_outputs(replace(report, shapes=(longer, *report.shapes[1:])), tmp_path / "others")
+    assert compare_reports(report, read_report(tmp_path / "others/result.json")).missing == tuple(
+        f"{name}: {longer.name}" for name in longer.timings
+    )
     as_json = CliRunner().invoke(main, ["compare", str(result), str(later), "--json"])
     assert json.loads(as_json.output)["changes"][0]["engine"] == MEASURED[1]
 

@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import training_options
-from bert_bench.experiments.ranking_training import RankingComparison
+from bert_bench.experiments.ranking_training import RankingComparison, training_arguments
 from bert_bench.reports.markdown_table import markdown_table
 from bert_models.training import TrainSettings
 
@@ -39,12 +39,7 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
     model = SentenceTransformer(str(base), device="cpu")
     model.max_seq_length = settings.max_tokens
     data = Dataset.from_list([json.loads(line) for line in train.read_text("utf-8").splitlines()])
-    arguments = SentenceTransformerTrainingArguments(
-        output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
-        per_device_train_batch_size=settings.batch_size, warmup_steps=settings.warmup_ratio,
-        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
-        bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
-    )  # fmt: skip
+    arguments = SentenceTransformerTrainingArguments(**training_arguments(settings, output))
     SentenceTransformerTrainer(model, arguments, data, loss=MultipleNegativesRankingLoss(model)).train()
     model.save_pretrained(str(output / "checkpoint"))
 

@@ -21,9 +21,28 @@ from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import Model, evaluate, load
 from bert_runtime.records import Record, read_records
 
-__all__ = ["TRAINERS", "RankingComparison", "write_rows"]
+__all__ = ["TRAINERS", "RankingComparison", "training_arguments", "write_rows"]
 
 TRAINERS = ("bert-export", "sentence-transformers")
+
+
+def training_arguments(settings: TrainSettings, folder: Path) -> dict[str, Any]:
+    """Return settings as keyword arguments of sentence-transformers' training arguments; runs are below the folder."""
+    return {
+        "output_dir": str(folder / "run"),
+        "num_train_epochs": settings.epochs,
+        "learning_rate": settings.lr,
+        "per_device_train_batch_size": settings.batch_size,
+        "warmup_steps": settings.warmup_ratio,
+        "weight_decay": settings.weight_decay,
+        "max_grad_norm": settings.max_grad_norm,
+        "seed": settings.seed,
+        "bf16": settings.precision == "bf16",
+        "use_cpu": True,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
 
 
 def write_rows(squad: Path, path: Path, count: int) -> int:

@@ -31,6 +31,7 @@ import click
 import numpy as np
 
 from bert_bench.experiments.harness import training_options, unfinished_result, write_result
+from bert_bench.experiments.ranking_training import training_arguments
 from bert_bench.reports.markdown_table import MISSING, markdown_table
 from bert_export import export
 from bert_models.training import TrainSettings, fine_tune
@@ -124,12 +125,7 @@ def _train_theirs(base: Path, train: Path, output: Path, settings: TrainSettings
         loss = losses.LambdaLoss
     elif "positive" in rows[0]:
         loss = losses.ListNetLoss
-    arguments = CrossEncoderTrainingArguments(
-        output_dir=str(output / "run"), num_train_epochs=settings.epochs, learning_rate=settings.lr,
-        per_device_train_batch_size=settings.batch_size, warmup_steps=settings.warmup_ratio,
-        weight_decay=settings.weight_decay, max_grad_norm=settings.max_grad_norm, seed=settings.seed,
-        bf16=settings.precision == "bf16", use_cpu=True, save_strategy="no", report_to="none", disable_tqdm=True,
-    )  # fmt: skip
+    arguments = CrossEncoderTrainingArguments(**training_arguments(settings, output))
     CrossEncoderTrainer(model, arguments, Dataset.from_list(columns), loss=loss(model)).train()
     model.save_pretrained(str(output / "checkpoint"))
 

@@ -1,7 +1,7 @@
 """The Lightning module of fine-tuning: loss, optimizer, and the dev metrics as the runtime computes them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -117,13 +117,18 @@ class FineTuning(TrainingModule):
         return loss
 
     def _outputs(self, batch: TensorBatch) -> Tensor:
-        """Return what the model returns for a batch; queries and documents are computed apart, without long padding."""
+        """Return what the model returns for a batch; queries and documents are computed apart, without long padding.
+
+        Sharded parameters are gathered in each call, of which all processes must have as many: then it is one.
+        """
         inputs = batch.input_ids, batch.attention_mask, batch.token_type_ids
-        lengths = batch.attention_mask.sum(dim=1).tolist() if self.objective.compares_texts else [0]
+        has_several_texts = self.objective.compares_texts and len(batch.input_ids) > len(batch.targets)
+        if not has_several_texts or self.process_group.is_sharded:
+            return cast(Tensor, self.model(*inputs))
+        lengths = batch.attention_mask.sum(dim=1).tolist()
         groups = length_groups(lengths)
         if len(groups) == 1:
-            outputs: Tensor = self.model(*inputs)
-            return outputs
+            return cast(Tensor, self.model(*inputs))
         parts = [
             self.model(*(tensor[group, : max(lengths[index] for index in group)] for tensor in inputs))
             for group in groups

@@ -34,7 +34,7 @@ class Objective(ABC):
         """Float32 [L]; weights and smoothing are used by objectives that have `num_classes`."""
 
     compares_texts: ClassVar[bool] = False
-    """Whether a row has texts of other lengths, such as queries and documents, each with one output."""
+    """Whether a row may have several texts of different lengths, such as queries and documents, with an output each."""
 
     @property
     def num_classes(self) -> int:

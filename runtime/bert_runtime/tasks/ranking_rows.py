@@ -3,8 +3,8 @@
     {"text": "where is my card?", "text_pair": "Cards arrive in a week."}
     {"query": "where is my card?", "positive": "Cards arrive in a week.", "negative": ["We close at noon.", …]}
 
-`query` is another name of `text`, and `positive` and `document` are others of `text_pair`; they are read where there is
-no `text`, or no `text_pair`.
+`query` is another name of `text`, and `positive` is another of `text_pair`, as is `document` beside a `query`; they are
+read where there is no `text`, or no `text_pair`.
 """
 
 from collections.abc import Sequence
@@ -27,6 +27,7 @@ __all__ = [
     "ranking_metrics",
     "ranking_qrels",
     "read_ranking_row",
+    "second_name",
 ]
 
 _NUM_RANKED = 10
@@ -46,16 +47,24 @@ def first_text(record: Record) -> str:
     return record.text("text" if "text" in record.fields or "query" not in record.fields else "query")
 
 
+def second_name(record: Record) -> str | None:
+    """Return the name of the field that answers the first text: `text_pair`, `positive` or `document`, if there is one.
+
+    Beside a `text`, a `document` is something else, such as its id.
+    """
+    names = ("text_pair", "positive") if "text" in record.fields else ("text_pair", "positive", "document")
+    return next((name for name in names if record.fields.get(name) not in (None, "")), None)
+
+
 def read_ranking_row(record: Record) -> RankingRow:
     """Return a row's texts.
 
     Raises:
         DataError: there is no query or no answer, or a field is no text; `negative` may be a list, empty or missing.
     """
-    names = [name for name in ("text_pair", "positive", "document") if name in record.fields]
     return RankingRow(
         first_text(record),
-        record.text(names[0] if names else "text_pair"),
+        record.text(second_name(record) or "text_pair"),
         tuple(record.texts("negative")) if record.fields.get("negative") else (),
     )
 
@@ -64,7 +73,7 @@ def check_scores(records: Sequence[Record]) -> None:
     """Raise `DataError` if only some rows have a score, or none has and a column looks like a label of pairs."""
     scored = next((record for record in records if "score" in record.fields), None)
     unscored = next((record for record in records if "score" not in record.fields), None)
-    if unscored is None or not {"text_pair", "positive", "document"} & set(unscored.fields):
+    if unscored is None or second_name(unscored) is None:
         return
     if scored is not None:
         raise DataError(f"{unscored.where}: expected a score as in {scored.where}, or none in the whole file")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
+from bert_runtime.tasks.ranking_rows import first_text
 from bert_runtime.tasks.values import TextInput
 
 __all__ = ["RelevanceRow", "read_pairs", "read_relevance_row", "row_kind"]
@@ -41,7 +42,7 @@ def read_pairs(record: Record) -> tuple[TextInput, ...]:
         DataError: there is no query or no document, or one is not a text.
     """
     kind = row_kind(record)
-    query = record.text("query" if "query" in record.fields else "text")
+    query = first_text(record)
     if kind == "list":
         documents = record.texts("documents")
     elif kind == "triple":
@@ -53,7 +54,8 @@ def read_pairs(record: Record) -> tuple[TextInput, ...]:
             f"only {found:.80}"
         )
     else:
-        documents = [record.text("document" if "document" in record.fields else "text_pair")]
+        has_document = "document" in record.fields and "text_pair" not in record.fields
+        documents = [record.text("document" if has_document else "text_pair")]
     return tuple(TextInput(query, document) for document in documents)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bert_runtime.records import Record
-from bert_runtime.tasks.ranking_rows import first_text, read_ranking_row
+from bert_runtime.tasks.ranking_rows import first_text, read_ranking_row, second_name
 from bert_runtime.tasks.values import TextInput
 
 __all__ = ["pair_with_next", "separate_texts"]
@@ -11,8 +11,7 @@ __all__ = ["pair_with_next", "separate_texts"]
 
 def separate_texts(record: Record) -> tuple[TextInput, ...]:
     """Return the text of a row, or its several texts as separate inputs: two, or those of `read_ranking_row`."""
-    others = {"positive"} if "text" in record.fields else {"positive", "document"}  # beside a text, it may be an id
-    if not record.optional_text("text_pair") and not others & set(record.fields):
+    if second_name(record) is None:
         return (TextInput(first_text(record)),)
     query, answer, negatives = read_ranking_row(record)
     return tuple(map(TextInput, (query, answer, *negatives)))

@@ -1,7 +1,6 @@
 """The files of a bulk run: what patterns match, the name of each file's answers, and whether it has changed."""
 
 import glob
-import os
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -76,9 +75,10 @@ def find_inputs(patterns: Sequence[str]) -> list[InputFile]:
         if not paths:
             raise DataError(f"{pattern}: expected files that match, found none")
         for path in paths:
-            # Links are not followed: several may lead to equal contents, as in the hub's cache.
-            absolute = Path(os.path.abspath(path))  # noqa: PTH100 # which drops `..`, and keeps links
-            found.setdefault(absolute, InputFile(absolute, path.relative_to(base).as_posix()))
+            # Files that are links keep their names: several may lead to equal contents, as in the hub's cache.
+            found.setdefault(
+                path.parent.resolve() / path.name, InputFile(path.absolute(), path.relative_to(base).as_posix())
+            )
     inputs = sorted(found.values(), key=lambda file: file.name)
     _check_formats(inputs)
     _check_names(inputs)

@@ -193,7 +193,7 @@ def _with_chosen_variants(function: BatchFunction) -> tuple[BatchFunction, dict[
     """Fix the device and the precision that this machine chooses where none are given.
 
     Otherwise processes of one run, on machines with other processors, GPUs or measurements, would choose others. Only
-    models of a cascade that have different precisions are left to choose.
+    models of a cascade that have different precisions are left to choose these. They run on one device.
 
     Returns:
         The function, and what was chosen.
@@ -213,13 +213,13 @@ def _with_chosen_variant(function: BatchFunction, device: str) -> tuple[BatchFun
     bundle, options = Path(function.bundle), dict(function.load_options)
     precision = options.get("precision") or "auto"
     kinds, precisions = zip(*(chosen_variant(folder, precision, device) for folder in _folders(bundle)), strict=True)
-    if len({*precisions}) == len({*kinds}) == 1:
-        options |= {"precision": precisions[0], "device": kinds[0] if device == "auto" else device}
-        function = replace(function, load_options=tuple(options.items()))
-    return function, {
-        "precision": ", ".join(dict.fromkeys(precisions)),
-        "device": ", ".join(dict.fromkeys(kinds)),
-    }
+    if len({*kinds}) > 1:
+        return _with_chosen_variant(function, "cpu")
+    options["device"] = kinds[0] if device == "auto" else device
+    if len({*precisions}) == 1:
+        options["precision"] = precisions[0]
+    function = replace(function, load_options=tuple(options.items()))
+    return function, {"precision": ", ".join(dict.fromkeys(precisions)), "device": kinds[0]}
 
 
 def _folders(bundle: Path) -> list[Path]:

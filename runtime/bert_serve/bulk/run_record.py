@@ -89,8 +89,9 @@ class RunRecord:
             DataError: the options differ, or a file has changed. All differences are named.
         """
         names = sorted({*self.options, *options})
-        if "device" not in self.options:  # of release 0.1.0, which recorded the precision that was asked for
-            names = [name for name in names if name not in ("device", "precision")]
+        if "device" not in self.options:  # of release 0.1.0, which recorded what was asked for
+            unknown = {"device", *(["precision"] if self.options.get("precision") in (None, "auto") else [])}
+            names = [name for name in names if name not in unknown]
         problems = [
             f"{name} was {self.options.get(name)!r}, now {options.get(name)!r}"
             for name in names

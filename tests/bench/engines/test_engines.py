@@ -60,3 +60,6 @@ def test_engines_choose_several_batches_at_a_time_where_that_is_faster(streams_a
     assert (len(opened), len(result)) == (1, 100)
     assert engine.streams == ({"many": 2} if streams_are_fast else {})
     assert engine.batch_tokens.keys() == {"many"}
+    engine.close_unused()
+    engine.choose_batches(texts)
+    assert len(opened) == (1 if streams_are_fast else 2)  # its weights were dropped

@@ -50,6 +50,13 @@ def test_copies_have_other_words_and_no_labels() -> None:
     )
 
 
+def test_copies_of_scored_pairs_keep_that_they_are_scored() -> None:
+    """Pairs without a score are queries and answers, in front of which an embedding model's prompts are put."""
+    rows = [record(text="red one", text_pair="two", score=3)]
+    (copy, *_) = augmented_rows(rows, similar(*rows), 9, np.ones(1), seed=0)
+    assert copy.fields["score"] == 3
+
+
 def test_copies_that_equal_their_row_are_left_out() -> None:
     rows = [record(text="red one", label="x"), record(text="unknown", tokens=[101, 5]), record(tokens=[{"t": "red"}])]
     copies = augmented_rows(rows, similar(*rows), 9, np.ones(len(rows)), seed=0)

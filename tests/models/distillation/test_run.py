@@ -142,6 +142,15 @@ def test_outputs_per_token_need_the_same_tokenizer(teacher: Path, other_tokenize
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("teacher", ["sentence-embedding"], indirect=True)
+def test_layers_are_compared_for_texts_of_very_different_lengths(teacher: Path, tmp_path: Path) -> None:
+    rows = [{"text": "my card", "text_pair": "the bank is open " * (4 + number)} for number in range(6)]
+    train = write(tmp_path / "train.jsonl", rows)
+    weights = DistillationSettings(hard_weight=0.0, hidden_weight=1.0)
+    report = distill(teacher, "1", train, train, tmp_path / "out", SETTINGS, weights)
+    assert report["metric"] == "ndcg_at_10"
+
+
 @pytest.mark.parametrize("teacher", ["single_label"], indirect=True)
 def test_narrower_student_is_projected_to_the_teachers_width(
     teacher: Path, toy_vocab: Path, toy_config: EncoderConfig, tmp_path: Path

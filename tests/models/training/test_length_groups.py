@@ -49,3 +49,9 @@ def test_outputs_are_those_of_the_whole_batch(embedding_checkpoint: Path) -> Non
     assert sum(rows for rows, _ in widths) == 12
     assert widths[0][1] < 10 < widths[1][1]
     torch.testing.assert_close(found, whole)
+    module.model.forward.reset_mock()
+    module._outputs(batch._replace(targets=torch.zeros(12)))  # texts of their own, as in distillation
+    assert module.model.forward.call_count == 1
+    module.process_group = Mock(is_sharded=True)
+    module._outputs(batch)
+    assert module.model.forward.call_count == 2

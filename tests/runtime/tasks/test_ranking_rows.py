@@ -55,6 +55,7 @@ def test_rows_have_the_names_of_pairs_or_of_triples(fields: dict[str, Any], expe
     [
         ({"text": "a", "query": "b"}, ["a"]),
         ({"text": "a", "document": "d17"}, ["a"]),
+        ({"query": "a", "text_pair": "", "positive": "b"}, ["a", "b"]),
         ({"text": "a", "text_pair": "b", "query": "c", "positive": "d"}, ["a", "b"]),
         ({"text": "a", "positive": "b"}, ["a", "b"]),
     ],
@@ -63,6 +64,9 @@ def test_the_names_that_columns_were_given_come_first(fields: dict[str, Any], te
     assert [text.text for text in separate_texts(record(**fields))] == texts
     if len(texts) == 2:
         assert read_ranking_row(record(**fields)) == RankingRow(*texts)
+    else:
+        with pytest.raises(DataError, match="expected a field 'text_pair'"):
+            read_ranking_row(record(**fields))
 
 
 def test_one_text_alone_is_one_input() -> None:

@@ -104,6 +104,21 @@ def test_a_run_is_not_continued_with_the_precision_that_was_tuned_meanwhile(
     assert run_batch(*arguments, "--precision", default, "--force").exit_code == 0
 
 
+@pytest.mark.parametrize(("asked", "exit_code"), [("auto", 0), (None, 0), ("fp32", 1)])
+def test_a_run_of_the_first_release_is_continued(
+    asked: str | None, exit_code: int, run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_path: Path
+) -> None:
+    """Its record has the precision that was asked for, and no device."""
+    arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers", "--precision", "int8"]
+    run_batch(*arguments)
+    path = tmp_path / "answers/_bert_export_batch.json"
+    record = json.loads(path.read_text())
+    del record["options"]["device"]
+    record["options"]["precision"] = asked
+    path.write_text(json.dumps(record))
+    assert run_batch(*arguments).exit_code == exit_code
+
+
 def test_a_machine_without_the_output_folder_is_told(classifier_bundle: Path, texts: Path, tmp_path: Path) -> None:
     """As a node of a cluster that does not share it: a folder of its own would swallow the answers."""
     with prepare_run([str(texts)], tmp_path / "answers", BatchFunction(str(classifier_bundle))) as run:
