@@ -1,4 +1,4 @@
-"""What tasks take and give: inputs, labelled examples, raw outputs and results."""
+"""Inputs, labelled examples, raw outputs and results of tasks."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
