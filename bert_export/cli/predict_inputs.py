@@ -10,7 +10,7 @@ from queue import Queue
 from threading import Thread
 from typing import NamedTuple, cast
 
-from bert_runtime.batching.streaming import CHUNK_SIZE, read_chunk
+from bert_runtime.batching.streaming import CHUNK_SIZE, divide
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record, iter_rows
 from bert_runtime.records.lines import numbered_lines
@@ -91,17 +91,7 @@ def grouped(items: Iterator[Item], *, live: bool) -> Iterator[list[Item]]:
         live: whether a group is what has arrived, so that no item waits for the next one; otherwise groups are full,
             and the same in every run.
     """
-    return _arriving(items) if live else _full(items)
-
-
-def _full(items: Iterator[Item]) -> Iterator[list[Item]]:
-    end: Exception | None = None
-    while end is None:
-        group, end = read_chunk(items)
-        if group:
-            yield group
-    if not isinstance(end, StopIteration):
-        raise end
+    return _arriving(items) if live else divide(items)
 
 
 def _arriving(items: Iterator[Item]) -> Iterator[list[Item]]:

@@ -151,7 +151,10 @@ def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:
 
 
 def divide(inputs: Iterable[T]) -> Iterator[list[T]]:
-    """Divide inputs as `stream_results` reads them, so that batches are the same however a model is called."""
+    """Yield inputs in chunks, as `stream_results` reads them: batches are the same however a model is called.
+
+    An error that `inputs` raises comes after all inputs before it.
+    """
     iterator, end = iter(inputs), None
     while end is None:
         chunk, end = read_chunk(iterator)
