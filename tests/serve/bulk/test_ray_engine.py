@@ -64,17 +64,23 @@ def test_a_node_dies_and_all_rows_arrive_once(cluster: Any, classifier_bundle: P
 
     @dataclass(frozen=True)
     class SlowFunction(BatchFunction):
-        """Note the first row and the node of each attempt, and take long enough for the node to die meanwhile."""
+        """Note the first row and the node of each attempt. Nodes wait for the doomed one, and that one for its death."""
 
         def __call__(self, data: Any) -> Any:
             import ray
 
             node = ray.get_runtime_context().get_node_id()
             (attempts / f"{data.column('id')[0].as_py()} {node} {uuid.uuid4()}").touch()
-            time.sleep(0.2)
+            end = time.monotonic() + 60
+            while time.monotonic() < end and (node == doomed_id or not has_begun(doomed_id)):
+                time.sleep(0.05)
             return super().__call__(data)
 
+    def has_begun(node: str) -> bool:
+        return any(node in path.name for path in attempts.iterdir())
+
     doomed = cluster.add_node(num_cpus=1, **NODE)  # the third
+    doomed_id = doomed.node_id  # the node itself cannot be pickled
     killed: list[int] = []
 
     def kill_in_the_middle(_: int) -> None:
