@@ -73,7 +73,9 @@ def iter_records(path: str | Path, columns: Mapping[str, str] | None = None) -> 
         raise DataError(f"{path}: expected at least one row, found none")
 
 
-def iter_rows(path: str | Path, columns: Mapping[str, str] | None = None) -> Iterator[Record | DataError]:
+def iter_rows(
+    path: str | Path, columns: Mapping[str, str] | None = None, *, allow_empty: bool = False
+) -> Iterator[Record | DataError]:
     """Read a file of inputs for prediction row by row: every row is an input, whatever it holds.
 
     A blank line of a text file, or row of a table, is an empty text; JSONL, CoNLL and SQuAD have no blank rows. The
@@ -82,6 +84,7 @@ def iter_rows(path: str | Path, columns: Mapping[str, str] | None = None) -> Ite
     Args:
         path: the file.
         columns: see `iter_records`.
+        allow_empty: whether a file may have no rows.
 
     Yields:
         The rows in order, or the error of a row of a text file, JSONL, CSV or TSV that cannot be read.
@@ -93,7 +96,7 @@ def iter_rows(path: str | Path, columns: Mapping[str, str] | None = None) -> Ite
     for record in _read_rows(Path(path), columns or {}):
         empty = False
         yield record if isinstance(record, DataError) else replace(record, allow_empty=True)
-    if empty:
+    if empty and not allow_empty:
         raise DataError(f"{path}: expected at least one row, found none")
 
 

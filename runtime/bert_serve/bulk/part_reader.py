@@ -147,9 +147,12 @@ def _read_text(
         return keep is None or name in keep or name in columns.names
 
     rows = (
-        row if isinstance(row, DataError) else _read_row(row, mapping, is_read) for row in iter_rows(part.path, mapping)
+        row if isinstance(row, DataError) else _read_row(row, mapping, is_read)
+        for row in iter_rows(part.path, mapping, allow_empty=True)
     )
     first = list(islice(rows, batch_rows))
+    if not first:  # the columns that a row would have at least
+        return pa.schema([pa.field(name, pa.string()) for name in (*columns.names, *(keep or ()))]), iter(())
     read = [row.values for row in first if isinstance(row, _Row)]
     names = list(dict.fromkeys(name for row in read for name in row))
     if not names:

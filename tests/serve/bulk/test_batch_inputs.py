@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,6 @@ def test_text_files_keep_the_columns_that_parquet_keeps(
     [
         ("a.parquet", b"PAR1 nonsense", "a.parquet: expected a Parquet file"),
         ("a.xlsx", b"x", "a.xlsx: expected a file that ends in .parquet, or in .jsonl, .csv, .tsv, .txt"),
-        ("a.csv", b"", "a.csv: expected at least one row, found none"),
         ("a.csv", b"sentence\nhello\n", "a.csv:1: expected a header with a column 'text'"),
         ("a.jsonl", b"x\n", "a.jsonl: expected rows, found none that can be read"),
     ],
@@ -224,6 +224,18 @@ def test_files_that_hold_no_texts(
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
     assert read_answers(tmp_path / "answers") == {}
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.csv", ""), ("a.csv", "id,text\n"), ("a.jsonl", ""), ("a.txt", "")])
+@pytest.mark.parametrize("keep", [(), ("--keep", "id")])
+def test_files_without_rows_have_no_answers(
+    name: str, content: str, keep: Sequence[str], run_batch: RunBatch, classifier_bundle: Path, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    result = run_batch(classifier_bundle, "--input", tmp_path / name, "--output", tmp_path / "answers", *keep)
+    assert result.exit_code == 0
+    table = read_answers(tmp_path / "answers")["a.parquet"]
+    assert (len(table), {"text", "label", "score"} - {*table.column_names}) == (0, {"text"} if keep else set())
 
 
 def test_a_missing_column_is_reported(
