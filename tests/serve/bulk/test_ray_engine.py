@@ -64,7 +64,7 @@ def test_a_node_dies_and_all_rows_arrive_once(cluster: Any, classifier_bundle: P
 
     @dataclass(frozen=True)
     class SlowFunction(BatchFunction):
-        """Note the first row and the node of each attempt. Nodes wait for the doomed one, and that one for its death."""
+        """Note the row and the node of each attempt. Nodes wait for the doomed one, which waits for its death."""
 
         def __call__(self, data: Any) -> Any:
             import ray
