@@ -1,5 +1,6 @@
 """`bert-export serve`."""
 
+import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -157,6 +158,8 @@ def serve(
     """
     from bert_serve.server import run_server
 
+    if "BERT_SERVE_API_KEY" in os.environ and not options["api_keys"]:
+        raise click.UsageError("BERT_SERVE_API_KEY: expected a key, found nothing; unset it to serve without keys")
     settings = _settings(_named_bundles(bundles), options)
     code = run_server(settings, host=host, port=port, uds=uds, drain_s=drain_s, workers=workers, log_level=log_level)
     raise click.exceptions.Exit(code)

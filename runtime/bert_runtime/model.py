@@ -186,7 +186,7 @@ class Model(TextEncoding, DocumentRanking):
     def _results(self, inputs: Iterable[SingleInput], on_error: OnError) -> Iterator[Result | InputFailure]:
         return stream_results(inputs, on_error, self.tokenize, self._predict)
 
-    def with_options(self, **options: Any) -> Model:
+    def with_options(self, /, **options: Any) -> Model:
         """Return a model that decodes differently and shares this one's session: `model.with_options(top_k=3)`.
 
         Args:

@@ -5,6 +5,7 @@
     ├── WrongTaskError            the model does another task
     ├── RetryLaterError           not now; says when to try again
     │   ├── ModelNotReadyError    the model is still being loaded
+    │   ├── ModelBrokenError      the model fails on every request
     │   ├── QueueFullError        too much work is waiting
     │   └── QueueTimeoutError     the request waited longer than it may
     ├── ClientGoneError           nobody waits for the answer any more
@@ -24,6 +25,7 @@ __all__ = [
     "AnswerTooLargeError",
     "ClientGoneError",
     "EmptyRequestError",
+    "ModelBrokenError",
     "ModelNotFoundError",
     "ModelNotReadyError",
     "QueueFullError",
@@ -85,6 +87,13 @@ class ModelNotReadyError(RetryLaterError):
 
     status = 503
     reason = "not_ready"
+
+
+class ModelBrokenError(RetryLaterError):
+    """The model fails on every request."""
+
+    status = 503
+    reason = "model_broken"
 
 
 class QueueFullError(RetryLaterError):

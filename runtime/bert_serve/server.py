@@ -1,5 +1,6 @@
 """The server's processes: uvicorn around the application, once or several times."""
 
+import logging
 import os
 import signal
 import socket
@@ -15,7 +16,8 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.supervisors import Multiprocess
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors.multiprocess import Multiprocess, Process
 
 from bert_runtime import DeploymentError
 from bert_runtime.machine import available_cores
@@ -25,9 +27,16 @@ from bert_serve.settings import ServerSettings
 
 __all__ = ["run_server"]
 
+_log = logging.getLogger("bert_serve")
+
 _KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
 send a request into a connection that is being closed."""
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+_START_S = 120
+"""Seconds that a worker which replaces another one after SIGHUP has to load its models. A judgement."""
 
 _CONNECT_S = 1.0
 """Seconds for a connection to a Unix socket: a server whose queue of connections is full listens, too. A judgement."""
@@ -75,8 +84,11 @@ def run_server(
         "server_header": False,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": round(drain_s),
+        "timeout_worker_healthcheck": _START_S,
     }
     configure_logs(log_level)
+    if not settings.api_keys and uds is None and host not in _LOOPBACK:
+        _log.warning("no API key is set: whoever reaches %s can use the models", host)
     try:
         if workers == 1:
             return _run_alone(settings, options)
@@ -133,12 +145,29 @@ def _run_workers(settings: ServerSettings, options: dict[str, Any], workers: int
 
 
 class _Supervisor(Multiprocess):
-    """Workers that share a socket, which is closed before they finish their requests: new clients are refused."""
+    """Workers that share a socket, which is closed before they finish their requests: new clients are refused.
+
+    Those that end are replaced, but not those that are slow to answer uvicorn's pings: a worker that loads a large
+    model or tokenizes a long text may hold Python's lock for longer than uvicorn waits, which waits for each in turn.
+    """
 
     def terminate_all(self) -> None:
         for shared in self.sockets:
             shared.close()
         super().terminate_all()
+
+    def keep_subprocess_alive(self) -> None:
+        for index, process in enumerate(self.processes):
+            if self.should_exit.is_set() or process.process.is_alive():
+                continue
+            process.join()
+            if process.exitcode == STARTUP_FAILURE:  # it would fail again
+                _log.error("process %s could not start", process.pid)
+                self.should_exit.set()
+                return
+            _log.warning("process %s ended; another takes its place", process.pid)
+            self.processes[index] = Process(self.config, self.sockets)
+            self.processes[index].start()
 
 
 @contextmanager

@@ -68,5 +68,5 @@ class ServerSettings:
             raise InputError("expected at least one bundle to serve")
         if self.max_body_bytes < 1:
             raise InputError(f"max_body_bytes must be positive, found {self.max_body_bytes}")
-        if any(not key.isascii() or not key for key in self.api_keys):
-            raise InputError("API keys must be ASCII and not empty")
+        if any(not key.isascii() or not key.strip() for key in self.api_keys):
+            raise InputError("API keys must be ASCII and not empty; is BERT_SERVE_API_KEY set to nothing?")

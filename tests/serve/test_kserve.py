@@ -117,8 +117,9 @@ def test_answers_are_decoded_with_the_options_of_the_request(
     inputs = [tensor("question", questions, binary=binary), tensor("context", CONTEXTS, binary=binary)]
     outputs = [InferRequestedOutput("answers", binary_data=binary)]
     result = client.infer(
-        "question-answering", inputs, model_version="1", outputs=outputs, request_id="7", parameters={"top_k": 2}
-    )
+        "question-answering", inputs, model_version="1", outputs=outputs, request_id="7", parameters={"top_k": 2},
+        priority=1, timeout=5_000_000, sequence_id=7, sequence_start=True, sequence_end=True,
+    )  # fmt: skip
     assert {name: result.get_response()[name] for name in ("model_name", "model_version", "id")} == {
         "model_name": "question-answering", "model_version": "1", "id": "7",
     }  # fmt: skip
@@ -149,6 +150,7 @@ def test_no_texts_give_empty_outputs(client: InferenceServerClient) -> None:
         ([tensor("text", TEXTS), tensor("text_pair", ["a"])], {}, "expected inputs of one size, found 1 and 3 texts"),
         ([tensor("text", TEXTS), tensor("text", TEXTS)], {}, "input tensor 'text': expected each input once"),
         ([tensor("text", TEXTS)], {"parameters": {"top_k": 3}}, "text-classification has no options, found top_k"),
+        ([tensor("text", TEXTS)], {"parameters": {"self": 3}}, "text-classification has no options, found self"),
         ([tensor("text", TEXTS)], {"outputs": [InferRequestedOutput("logits")]}, "expected the output answers"),
         (
             [tensor("text", TEXTS)],

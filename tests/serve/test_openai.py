@@ -93,7 +93,9 @@ def test_failures_are_the_clients_exceptions(
     [
         ([[2, 3], [2, 9999, 3]], 422, "input 1: expected token ids of this model's vocabulary, 0 to "),
         ([2, -1, 3], 422, "found -1; send texts, or the ids that /tokenize gives"),
-        ([[2], []], 422, "input 1: expected token ids, found none"),
+        ([[2, 3], []], 422, "input 1: expected token ids, found none"),
+        ([[2, 5, 3], [5, 6]], 422, "input 1: expected token ids with this model's special tokens, 2 first, found 5"),
+        ([2, 5, 6], 422, "3 last, found 6: are they of another tokenizer? send texts (in LangChain, "),
         ([2] * 65, 413, "input 0: expected at most 64 tokens, found 65"),
         (["a", 1], 422, "input.texts.1: Input should be a valid string"),
         ([1, "a"], 422, "input.ids.1: Input should be a valid integer"),
@@ -147,3 +149,11 @@ def test_the_openapi_document_has_schemas_and_an_example(embedding_client: TestC
     assert schema["examples"]
     assert {"input", "encoding_format", "dimensions"} <= set(schema["properties"])
     assert "HTTPValidationError" not in json.dumps(operation)
+
+
+def test_null_is_the_default(embedding_client: TestClient) -> None:
+    """Some clients name every option that they know."""
+    options = {"encoding_format": None, "output_dtype": None, "dimensions": None, "prompt_name": None, "user": None}
+    answers = [embedding_client.post("/v1/embeddings", json={"input": "hello", **x}) for x in ({}, options)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].json() == answers[1].json()

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from starlette.exceptions import HTTPException
 
+from bert_serve.http.app import create_app
 from bert_serve.http.middleware import BodyLimit
 
-from .conftest import StartClient
+from .conftest import StartClient, server_settings, wait_until
 
 
 def test_health_names_the_models(embedding_client: TestClient) -> None:
@@ -191,12 +193,46 @@ def test_a_body_that_is_no_json_is_refused_with_the_place(embedding_client: Test
 def test_outputs_that_would_fill_the_memory_are_refused(
     embedding_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bert_serve.serving.engine._MAX_OUTPUT_BYTES", 1 << 20)
+    monkeypatch.setattr("bert_serve.serving.request_limits._MAX_OUTPUT_BYTES", 1 << 20)
     assert embedding_client.post("/embed", json={"inputs": ["a"] * 100}).status_code == 200
     monkeypatch.setattr(type(embedding_client.app.state.models["toy"].engine.model), "_vector_bytes", 1 << 20)
     response = embedding_client.post("/embed", json={"inputs": ["a", "b"]})
     assert (response.status_code, response.json()["error_type"]) == (413, "Validation")
-    assert response.json()["error"].startswith("expected texts of which the model computes at most 1 MiB of numbers")
+    assert response.json()["error"].startswith("expected texts of which the model computes at most 1 MiB of float32")
+
+
+@pytest.mark.parametrize("path", ["/health", "/live", "/v2/health/ready", "/v2/health/live"])
+def test_probes_fail_where_a_model_fails_on_every_request(
+    path: str, start_client: StartClient, embedding_bundle: Path
+) -> None:
+    client = start_client({"toy": embedding_bundle})
+    app: Any = client.app
+    model = app.state.models["toy"].model
+    run = model.run_encodings
+
+    def fail(encodings: Any) -> Any:
+        raise RuntimeError("the GPU is lost")
+
+    model.run_encodings = fail
+    for _ in range(10):
+        assert client.get(path).status_code == 200
+        assert client.post("/embed", json={"inputs": "hello"}).status_code == 500
+    assert "models that fail on every request: toy" in client.get(path).text
+    model.run_encodings = run
+    assert client.post("/embed", json={"inputs": "hello"}).status_code == 200
+    assert client.get(path).status_code == 200
+
+
+def test_a_mounted_application_has_its_paths_below_its_own(embedding_bundle: Path) -> None:
+    app = create_app(server_settings({"toy": embedding_bundle}, api_keys=("one",)))
+    outer = FastAPI(lifespan=lambda outer: app.router.lifespan_context(app))
+    outer.mount("/bert", app)
+    with TestClient(outer) as client:
+        wait_until(lambda: client.get("/bert/health").status_code == 200)  # without a key
+        assert client.post("/bert/embed", json={"inputs": "hello"}).json()["error_type"] == "Validation"
+        headers = {"Authorization": "Bearer one"}
+        assert client.post("/bert/embed", json={"inputs": "hello"}, headers=headers).status_code == 200
+        assert client.get("/bert/v2/nowhere", headers=headers).json() == {"error": "Not Found"}
 
 
 @pytest.mark.parametrize("path", ["/health", "/live", "/v2/health/ready", "/v2/health/live"])

@@ -69,6 +69,14 @@ def test_the_environment_or_a_file_may_name_the_bundles(
     assert started["settings"].bundles == {"file": embedding_bundle}
 
 
+@pytest.mark.parametrize("key", ["", " "])
+def test_a_blank_key_does_not_open_the_server(key: str, started: dict[str, Any], embedding_bundle: Path) -> None:
+    result = run(embedding_bundle, BERT_SERVE_API_KEY=key)
+    assert (result.exit_code, "BERT_SERVE_API_KEY: expected a key, found nothing" in result.output) == (2, True)
+    assert run(embedding_bundle, "--api-key", key).exit_code != 0
+    assert not started
+
+
 def test_a_config_with_an_unknown_key_names_the_known_ones(embedding_bundle: Path, tmp_path: Path) -> None:
     config = tmp_path / "serve.toml"
     config.write_text("prot = 1\n", encoding="utf-8")

@@ -30,7 +30,7 @@ class CascadeTask(TextClassification):
         """None: the threshold of the cascade was chosen with the settings that it has."""
         return ()
 
-    def with_options(self, **options: Any) -> Self:
+    def with_options(self, /, **options: Any) -> Self:
         """Return the task; raise `InputError` for any option, see `options`."""
         if options:
             raise InputError(

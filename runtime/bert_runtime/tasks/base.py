@@ -193,7 +193,7 @@ class Task(ABC):
             Measures by name; the first item of `agreement_floor` is one of the keys.
         """
 
-    def with_options(self, **options: Any) -> Self:
+    def with_options(self, /, **options: Any) -> Self:
         """Return the task with other values for some of `options`.
 
         Raises:

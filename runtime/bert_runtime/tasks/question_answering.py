@@ -109,7 +109,7 @@ class QuestionAnswering(Task):
                 return None
         return "the context has no tokens"
 
-    def with_options(self, **options: Any) -> Self:
+    def with_options(self, /, **options: Any) -> Self:
         """Return the task with other options, see `Task.with_options`; `no_answer_threshold` implies `no_answer`."""
         implied = {"no_answer": True} if "no_answer_threshold" in options else {}
         return super().with_options(**(implied | options))

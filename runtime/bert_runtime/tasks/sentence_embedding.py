@@ -124,7 +124,7 @@ class SentenceEmbedding(Task):
     def options(self) -> tuple[str, ...]:
         return ("prompt_name", "prompt", "dimensions", "embedding_precision")
 
-    def with_options(self, **options: Any) -> Self:
+    def with_options(self, /, **options: Any) -> Self:
         """Return the task with other options; fewer `dimensions` keep the first ones of the graph's vectors.
 
         Raises:

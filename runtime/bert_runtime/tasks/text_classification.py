@@ -125,7 +125,7 @@ class TextClassification(Task):
                 del settings[name]
         return settings
 
-    def with_options(self, **options: Any) -> Self:
+    def with_options(self, /, **options: Any) -> Self:
         """Return the task with other values for some of `options`; `threshold` replaces the thresholds per label.
 
         Raises:

@@ -23,6 +23,10 @@ from bert_runtime.tokenization.word_memory import TextIds, WordMemory
 
 __all__ = ["MAX_WINDOWED_CHARACTERS", "UNKNOWN_TOKENS", "TextTokenizer"]
 
+_BATCH_CALL_CHARACTERS = 10_000
+"""Length of a single text from which on it is tokenized by the batch call. That starts threads, which does not pay off
+for a short text, but lets go of Python's lock meanwhile. A judgement."""
+
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256
 tokens. Texts of other tasks are truncated and may be longer. A judgement."""
@@ -99,6 +103,13 @@ class TextTokenizer:
     def num_special_tokens(self) -> int:
         """Special tokens around a single text."""
         return self._tokenizer.num_special_tokens_to_add(is_pair=False)
+
+    @cached_property
+    def special_ends(self) -> tuple[int | None, int | None]:
+        """The ids of the special tokens that a sequence begins and ends with; `None` where there is none."""
+        encoding = self._tokenizer.encode("a")
+        first, last = (encoding.ids[end] if encoding.special_tokens_mask[end] else None for end in (0, -1))
+        return first, last
 
     @property
     def truncation_side(self) -> str:
@@ -212,7 +223,7 @@ class TextTokenizer:
         try:
             self._check_windows(inputs, first)
             inputs = [self.shortened(value) for value in inputs]
-            if len(inputs) == 1:  # the batch call starts threads, which does not pay off for one text
+            if len(inputs) == 1 and sum(map(len, filter(None, inputs[0]))) <= _BATCH_CALL_CHARACTERS:
                 encodings = [self._tokenizer.encode(*inputs[0])]
             elif self.windows is None:
                 encodings = self._tokenizer.encode_batch_fast([_pair_or_text(value) for value in inputs])

@@ -33,7 +33,8 @@ def create_app(
 ) -> FastAPI:
     """Return the application that serves bundles.
 
-    Models are loaded in the background once it starts: until then, `/health` and inference answer 503.
+    Models are loaded in the background once it starts: until then, `/health` and inference answer 503. An application
+    that mounts it must enter `app.router.lifespan_context(app)` in its own lifespan, since Starlette does not.
 
     Args:
         settings: what to serve, and to whom.

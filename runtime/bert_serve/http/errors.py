@@ -21,7 +21,7 @@ from bert_runtime.errors import InputError
 from bert_serve.errors import ClientGoneError, ServeError
 from bert_serve.http.json_response import JSONResponse
 
-__all__ = ["ErrorBody", "add_error_handlers", "internal_failure", "refusal", "route_path"]
+__all__ = ["ErrorBody", "add_error_handlers", "internal_failure", "path_in_app", "refusal", "route_path"]
 
 ErrorBody = Callable[[int, str], Any]
 """Return the JSON body of a failure from its HTTP status and message, in a format that clients know."""
@@ -55,7 +55,7 @@ def _body_format(scope: Scope, bodies: Mapping[str, ErrorBody]) -> ErrorBody:
     """Return the format of a path: of its route, or of the longest beginning that `bodies` has, such as `/v2/*`."""
     path = route_path(scope)
     if path not in bodies:
-        beginnings = [name for name in bodies if name.endswith("*") and scope["path"].startswith(name[:-1])]
+        beginnings = [name for name in bodies if name.endswith("*") and path_in_app(scope).startswith(name[:-1])]
         path = max(beginnings, key=len, default=path)
     return bodies.get(path, _default_body)
 
@@ -87,6 +87,12 @@ def internal_failure(scope: Scope, request_id: str, error: Exception) -> Respons
     fields = {"request_id": request_id}
     _log.error("%s %s failed", scope["method"], route_path(scope), exc_info=error, extra={"fields": fields})
     return refusal(scope, 500, _INTERNAL, "internal")
+
+
+def path_in_app(scope: Scope) -> str:
+    """Return the path of a request without that at which the application is mounted."""
+    path, root = str(scope["path"]), str(scope.get("root_path", ""))
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 def route_path(scope: Scope) -> str:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from bert_runtime import __version__
 from bert_runtime.errors import InputError
-from bert_runtime.tasks import Embedding, Result, SentenceEmbedding, Task
+from bert_runtime.tasks import Embedding, Result, SentenceEmbedding, Task, TokenVectors
 from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
 from bert_serve.http.content_type import check_json_or_binary
 from bert_serve.http.json_response import JSONResponse, example_answer
@@ -45,6 +45,9 @@ _VERSION = "1"
 """The only version of each model; a bundle that is replaced on disk keeps it."""
 
 _JSON_LENGTH = "Inference-Header-Content-Length"
+
+_SCHEDULING = ("priority", "timeout", "sequence_id", "sequence_start", "sequence_end")
+"""Parameters that Triton's client sends for its scheduler, in each request where they are used; not read."""
 
 
 def _tensor(name: str, *texts: str) -> dict[str, Any]:
@@ -116,8 +119,9 @@ async def server_metadata() -> Response:
 
 @router.head("/v2/health/live", include_in_schema=False)
 @router.get("/v2/health/live", summary="Alive: the server answers", responses=example_answer({"live": True}))
-async def server_live() -> Response:
-    """Answer 200 while the server runs, also before its models are loaded."""
+async def server_live(request: Request) -> Response:
+    """Answer 200 while the server runs, also before its models are loaded; 503 where a model fails on every request."""
+    request.app.state.models.check_working()
     return JSONResponse({"live": True})
 
 
@@ -129,6 +133,7 @@ async def server_live() -> Response:
 )
 async def server_ready(request: Request) -> Response:
     """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
+    request.app.state.models.check_working()
     if not request.app.state.models.ready:
         raise ModelNotReadyError("models are being loaded; try again")
     return JSONResponse({"ready": True})
@@ -212,6 +217,8 @@ async def _infer(served: ServedModel, request: Request) -> Response:
     asked, texts = read_request(await request.body(), request.headers.get(_JSON_LENGTH))
     options = dict(asked.parameters)
     binary = options.pop("binary_data_output", False) is True
+    for name in _SCHEDULING:
+        options.pop(name, None)
     sent_binary = [
         _is_binary(item, task, binary) for item in asked.outputs or [RequestedOutput(name=_output_name(task))]
     ]
@@ -257,4 +264,5 @@ def _output(results: Sequence[Result], task: Task) -> OutputTensor:
     if isinstance(task, SentenceEmbedding):
         vectors = [result.vector for result in results if isinstance(result, Embedding)]
         return OutputTensor(name, np.stack(vectors) if vectors else np.empty((0, task.dimensions), np.float32))
-    return OutputTensor(name, [orjson.dumps(result.to_dict()) for result in results])
+    values = (result.vectors if isinstance(result, TokenVectors) else result.to_dict() for result in results)
+    return OutputTensor(name, [orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY) for value in values])

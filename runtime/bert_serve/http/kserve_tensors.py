@@ -10,7 +10,7 @@ A tensor whose parameters have `binary_data_size` has its values after the JSON,
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 from fastapi.exceptions import RequestValidationError
@@ -28,7 +28,7 @@ class InputTensor(BaseModel):
     """An input, with its values in `data` or behind the JSON."""
 
     name: str
-    shape: list[int]
+    shape: Annotated[list[int], Field(fail_fast=True)]
     datatype: str
     parameters: dict[str, Any] = {}
     data: list[Any] | None = None
@@ -46,8 +46,8 @@ class InferRequest(BaseModel):
 
     id: str | None = None
     parameters: dict[str, Any] = {}
-    inputs: list[InputTensor] = Field(min_length=1)
-    outputs: list[RequestedOutput] | None = None
+    inputs: Annotated[list[InputTensor], Field(fail_fast=True)] = Field(min_length=1)
+    outputs: Annotated[list[RequestedOutput], Field(fail_fast=True)] | None = None
 
 
 class OutputTensor(NamedTuple):
@@ -100,7 +100,7 @@ def read_request(body: bytes, json_length: str | None) -> tuple[InferRequest, di
     try:
         request = InferRequest.model_validate_json(body[:end])
     except ValidationError as error:
-        raise RequestValidationError(error.errors()) from None
+        raise RequestValidationError(error.errors(include_url=False, include_input=False)) from None
     texts: dict[str, list[str]] = {}
     for tensor in request.inputs:
         size = tensor.parameters.get("binary_data_size")

@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from bert_serve.http.errors import internal_failure, refusal, route_path
+from bert_serve.http.errors import internal_failure, path_in_app, refusal, route_path
 from bert_serve.metrics import Metrics
 
 __all__ = ["ApiKeys", "BodyLimit", "RequestLog"]
@@ -119,7 +119,7 @@ class ApiKeys:
         await self._app(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:
-        path, method = scope["path"], scope["method"]
+        path, method = path_in_app(scope), scope["method"]
         is_public = path in _PUBLIC_PATHS or path.startswith(_PUBLIC_PREFIX)
         if method == "OPTIONS" or (is_public and method in ("GET", "HEAD")):  # a POST to `/` is inference
             return True
@@ -134,8 +134,12 @@ _LARGEST_BODIES = 32
 smaller ones."""
 
 
+_STALLED_S = 30.0
+"""Seconds without any byte of a body after which its request is refused. A judgement."""
+
+
 class BodyLimit:
-    """Refuses bodies that are too large, by their declared size or else while they arrive, and too many at a time.
+    """Refuses bodies that are too large, by their declared size or else as they arrive, too many at a time, or stalled.
 
     Args:
         app: the application inside.
@@ -156,11 +160,17 @@ class BodyLimit:
         if declared.isdigit() and int(declared) > self._max_bytes:
             await refusal(scope, 413, self._message(f"{int(declared):,}"), "http_413")(scope, receive, send)
             return
-        num_bytes = 0
+        num_bytes, is_complete = 0, False
 
         async def receive_limited() -> Message:
-            nonlocal num_bytes
-            message = await receive()
+            nonlocal num_bytes, is_complete
+            try:
+                async with asyncio.timeout(None if is_complete else _STALLED_S):  # then it tells who left
+                    message = await receive()
+            except TimeoutError:
+                found = f"expected bytes of the body within {_STALLED_S:.0f} s, found none"
+                raise HTTPException(408, found, {"Connection": "close"}) from None
+            is_complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             num_bytes += size
             self._held_bytes += size

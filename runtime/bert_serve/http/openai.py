@@ -44,11 +44,11 @@ class EmbeddingsRequest(BaseModel):
 
     input: TextsOrIds
     model: str | None = Field(None, description="Name of the model; with a single one, any name means it.")
-    encoding_format: Literal["float", "base64"] = Field(
+    encoding_format: Literal["float", "base64"] | None = Field(
         "float", description="Numbers, or their little-endian bytes as base64: float32, or what output_dtype says."
     )
     dimensions: StrictInt | None = Field(None, description="How many first dimensions to keep (Matryoshka models).")
-    output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] = Field(
+    output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] | None = Field(
         "float", description="Number format of the vectors; `binary` and `ubinary` hold eight dimensions in a byte."
     )
     prompt_name: str | None = Field(
@@ -141,7 +141,7 @@ async def embeddings(body: EmbeddingsRequest, request: Request) -> Response:
         request,
         dimensions=body.dimensions,
         prompt_name=body.prompt_name,
-        embedding_precision=None if body.output_dtype == "float" else body.output_dtype,
+        embedding_precision=None if body.output_dtype in (None, "float") else body.output_dtype,
     )
     items: list[Any] = list(vectors)
     if body.encoding_format == "base64":

@@ -24,8 +24,9 @@ _METRICS = 'bert_requests_total{route="/embed",status="200"} 3.0'
     responses={200: {"content": {"application/json": {"example": _HEALTH}}}},
 )
 async def health(request: Request) -> Response:
-    """Answer 200 once all models are loaded and have passed their self-tests, 503 before."""
+    """Answer 200 once all models are loaded and have passed their self-tests, 503 before, or where one fails always."""
     models = request.app.state.models
+    models.check_working()
     if not models.ready:
         waiting = [name for name, served in models.items() if not served.ready]
         raise ModelNotReadyError(f"models being loaded: {', '.join(waiting)}")
@@ -38,8 +39,9 @@ async def health(request: Request) -> Response:
     summary="Alive: the server answers",
     responses={200: {"content": {"application/json": {"example": {"status": "live"}}}}},
 )
-async def live() -> Response:
-    """Answer 200 while the server runs, also before its models are loaded."""
+async def live(request: Request) -> Response:
+    """Answer 200 while the server runs, also before its models are loaded; 503 where a model fails on every request."""
+    request.app.state.models.check_working()
     return JSONResponse({"status": "live"})
 
 

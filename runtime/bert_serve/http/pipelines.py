@@ -19,7 +19,7 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import FeatureExtraction, SentenceEmbedding, TextClassification
 from bert_runtime.vector_quantization import Vectors
 from bert_serve.errors import WrongTaskError
-from bert_serve.http.json_response import JSONResponse
+from bert_serve.http.json_response import JSONResponse, json_list
 from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_truncation_side
 from bert_serve.http.pipeline_answers import pipeline_answer, runtime_options
@@ -209,6 +209,7 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
         check_truncation_side(served, parameters.pop("truncation_direction", None))
     options, shaping = runtime_options(task, parameters)
     listed = inputs if isinstance(inputs, list) else [inputs]
+    served.engine.limits.check_number(len(listed))
     if isinstance(task, SentenceEmbedding):
 
         async def vectors_of(texts: list[str]) -> Vectors:
@@ -221,6 +222,8 @@ async def _answer(served: ServedModel, body: PipelineRequest, request: Request) 
     shape = pipeline_answer(task, shaping)
     results = await served.results(listed, request, options=options, truncate=truncate)
     answers = [shape(result) for result in results]
+    if isinstance(task, FeatureExtraction):
+        return await json_list(answers if inputs is listed else answers[0])
     return JSONResponse(answers if inputs is listed or task.name in _LISTED else answers[0])
 
 

@@ -71,7 +71,7 @@ class RerankRequest(BaseModel):
 
     model: str | None = Field(None, description="Name of the model; needed where several are served.")
     query: str
-    documents: list[str | Document] = Field(min_length=1)
+    documents: Annotated[list[str | Document], Field(fail_fast=True)] = Field(min_length=1)
     top_n: int | None = Field(None, ge=1, description="How many of the best documents to return; by default all.")
     return_documents: bool | None = Field(None, description="Whether results hold the documents' texts.")
     max_tokens_per_doc: int | None = Field(

@@ -28,7 +28,7 @@ from bert_runtime.tasks import (
     TextClassification,
 )
 from bert_serve.errors import EmptyRequestError
-from bert_serve.http.json_response import JSONResponse, example_answer
+from bert_serve.http.json_response import JSONResponse, example_answer, json_list
 from bert_serve.http.json_route import JSONRoute
 from bert_serve.http.model_choice import check_task, check_truncation_side, choose_model
 from bert_serve.http.tei_info import describe_model
@@ -104,7 +104,7 @@ async def embed_all(body: EmbedAllRequest, request: Request, name: _ModelName = 
     Texts that exceed the model's maximum are read in overlapping windows.
     """
     served = _choose(request, body.model or name, body, FeatureExtraction)
-    return JSONResponse(await embed_tokens(served, body.inputs, request, truncate=body.truncate is not False))
+    return await json_list(await embed_tokens(served, body.inputs, request, truncate=body.truncate is not False))
 
 
 @router.post(
@@ -160,6 +160,8 @@ async def predict(body: PredictRequest, request: Request, name: _ModelName = Non
     they are the predicted numbers. Labels of a cascade have the model that answered, `small` or `large`.
     """
     served = _choose(request, body.model or name, body, TextClassification)
+    if not isinstance(body.inputs, str):
+        served.engine.limits.check_number(len(body.inputs))
     inputs = _sequences(body.inputs)
     results = await served.results(inputs, request, truncate=body.truncate is not False)
     predictions = [_predictions(result, body.raw_scores) for result in results]
@@ -230,7 +232,7 @@ async def tokenize(body: TokenizeRequest, request: Request, name: _ModelName = N
     prefix = _check_prompt(body.prompt_name, served)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
     _check_not_empty(texts, "inputs")
-    served.engine.check_number(len(texts))
+    served.engine.limits.check_number(len(texts))
     return JSONResponse(
         await asyncio.to_thread(
             tokens_of_texts, served.model.tokenizer, [prefix + text for text in texts], body.add_special_tokens
@@ -246,7 +248,7 @@ async def decode(body: DecodeRequest, request: Request, name: _ModelName = None)
     served = request.app.state.models.resolve(body.model or name)
     _check_not_empty(body.ids, "ids")
     sequences: Any = [body.ids] if isinstance(body.ids[0], int) else body.ids
-    served.engine.check_number(len(sequences), "lists of ids")
+    served.engine.limits.check_number(len(sequences), "lists of ids")
     return JSONResponse(
         await asyncio.to_thread(texts_of_ids, served.model.tokenizer, sequences, body.skip_special_tokens)
     )

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt
 
-from bert_serve.http.text_inputs import TextsOrIds
+from bert_serve.http.text_inputs import TextList, TextsOrIds, TokenIdList
 
 __all__ = [
     "DecodeRequest",
@@ -97,7 +97,7 @@ class SimilaritySentences(BaseModel):
     """A sentence, and those to compare with it."""
 
     source_sentence: str
-    sentences: list[str]
+    sentences: TextList
 
 
 class SimilarityRequest(_Request):
@@ -116,7 +116,7 @@ class PredictRequest(_Request, TextOptions):
 
     model_config = example({"inputs": [["I lost my card"], ["Is it open?", "The bank is open."]]})
 
-    inputs: str | list[str] | list[list[str]] = Field(
+    inputs: str | TextList | Annotated[list[TextList], Field(fail_fast=True)] = Field(
         description="A text, a pair `[text, text]`, or a batch of lists of one or two texts."
     )
     raw_scores: bool = Field(default=False, description="Whether scores are the model's logits.")
@@ -128,7 +128,7 @@ class TEIRerankRequest(_Request, TextOptions):
     model_config = example({"query": "Where is my parcel?", "texts": ["The bank is closed.", "Your parcel is late."]})
 
     query: str
-    texts: list[str]
+    texts: TextList
     raw_scores: bool = Field(default=False, description="Whether scores are the model's logits; otherwise in 0 to 1.")
     return_text: bool = Field(default=False, description="Whether the answer repeats the texts.")
 
@@ -138,7 +138,7 @@ class TokenizeRequest(_Request):
 
     model_config = example({"inputs": "I lost my card"})
 
-    inputs: str | list[str]
+    inputs: str | TextList
     add_special_tokens: bool = True
     prompt_name: str | None = Field(
         default=None, description="Name of the bundle's prompt that is put in front of each text; for embeddings."
@@ -150,7 +150,7 @@ class DecodeRequest(_Request):
 
     model_config = example({"ids": [[101, 1045, 2439, 2026, 4003, 102]]})
 
-    ids: list[int] | list[list[int]]
+    ids: TokenIdList | Annotated[list[TokenIdList], Field(fail_fast=True)]
     skip_special_tokens: bool = True
 
 

@@ -10,8 +10,11 @@ from bert_serve.errors import TextTooLongError
 
 __all__ = ["texts_of_ids", "tokens_of_texts"]
 
-_MAX_CHARACTERS = 1_000_000
+_MAX_CHARACTERS = 200_000
 """Characters of all texts that are tokenized at once: each token becomes an object. A judgement."""
+
+_MAX_IDS = 200_000
+"""Token ids of all texts that are decoded at once. A judgement."""
 
 
 def tokens_of_texts(tokenizer: TextTokenizer, texts: Sequence[str], special_tokens: bool) -> list[list[Token]]:
@@ -45,7 +48,14 @@ def _in_bytes(text: str, tokens: Sequence[Token]) -> Iterator[Token]:
 
 
 def texts_of_ids(tokenizer: TextTokenizer, sequences: Sequence[Sequence[int]], skip_special_tokens: bool) -> list[str]:
-    """Return the text of each list of token ids; raise `InputError` for an id that the vocabulary lacks."""
+    """Return the text of each list of token ids.
+
+    Raises:
+        TextTooLongError: there are too many ids.
+        InputError: the vocabulary lacks an id.
+    """
+    if (found := sum(map(len, sequences))) > _MAX_IDS:
+        raise TextTooLongError(f"expected at most {_MAX_IDS:,} token ids in all, found {found:,}")
     most = tokenizer.vocab_size - 1
     for index, ids in enumerate(sequences):
         if ids and not 0 <= min(ids) <= max(ids) <= most:

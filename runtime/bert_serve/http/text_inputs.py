@@ -11,9 +11,13 @@ from bert_serve.errors import EmptyRequestError
 from bert_serve.serving.caller import Caller
 from bert_serve.serving.engine import Engine
 
-__all__ = ["TextsOrIds", "run_texts_or_ids"]
+__all__ = ["TextList", "TextsOrIds", "TokenIdList", "run_texts_or_ids"]
 
-_TokenId = Annotated[int, Field(strict=True)]
+TextList = Annotated[list[str], Field(fail_fast=True)]
+"""Texts. The first item that is none ends the validation: a body may have millions."""
+
+TokenIdList = Annotated[list[Annotated[int, Field(strict=True)]], Field(fail_fast=True)]
+"""Token ids; the first item that is none ends the validation."""
 
 
 def _kind(value: object) -> str | None:
@@ -30,9 +34,9 @@ def _kind(value: object) -> str | None:
 
 TextsOrIds = Annotated[
     Annotated[str, Tag("text")]
-    | Annotated[list[str], Tag("texts")]
-    | Annotated[list[_TokenId], Tag("ids")]
-    | Annotated[list[list[_TokenId]], Tag("ids of several")],
+    | Annotated[TextList, Tag("texts")]
+    | Annotated[TokenIdList, Tag("ids")]
+    | Annotated[list[TokenIdList], Field(fail_fast=True), Tag("ids of several")],
     Discriminator(
         _kind,
         custom_error_type="inputs",

@@ -57,7 +57,7 @@ class CascadeEngine(Engine):
         """Tokenize inputs for the small model, see `Engine.encode`; the limits hold for the large one's tokens, too."""
         encoded = await super().encode(inputs, truncate=truncate, options=options)
         if not truncate or self._settings.max_tokens_per_text is not None:
-            self._large.check_lengths(await self._encode_for_large(encoded), truncate=truncate)
+            self._large.limits.check_lengths(await self._encode_for_large(encoded), truncate=truncate)
         return encoded
 
     async def outputs(
@@ -82,6 +82,10 @@ class CascadeEngine(Engine):
         if len(encoded) == 1 and num_characters([item.input for item in encoded]) <= INLINE_CHARACTERS:
             return self._cascade.encode_for_large(encoded)
         return await asyncio.to_thread(self._cascade.encode_for_large, encoded)
+
+    @property
+    def broken(self) -> bool:
+        return super().broken or self._large.broken
 
     def close(self) -> None:
         super().close()

@@ -19,9 +19,9 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks import Outputs, Result, TextInput
 from bert_runtime.verification import self_test
 from bert_runtime.zero_shot import ZeroShotClassifier
-from bert_serve.errors import AnswerTooLargeError, TextTooLongError, TooManyTextsError
 from bert_serve.metrics import ModelMetrics
 from bert_serve.serving.caller import Caller, wait_for
+from bert_serve.serving.request_limits import RequestLimits
 from bert_serve.serving.sizes import num_answers, num_characters
 from bert_serve.serving.token_ids import TokenIds, check_token_ids
 from bert_serve.serving.token_queue import Job, Reservation, TokenQueue
@@ -53,8 +53,8 @@ vocabulary."""
 _SMOOTHING = 0.05
 """Weight of the newest request in the tokens per character. A judgement."""
 
-_MAX_OUTPUT_BYTES = 1 << 28
-"""Raw outputs of a request: scores of 2,200 masks, or 87,000 vectors of 768 numbers for tokens. A judgement."""
+_MAX_FAILURES = 10
+"""Requests in a row on which a model that works does not fail. A judgement."""
 
 _LABEL_SETS = 16
 """Label sets of zero-shot classification whose hypotheses are kept tokenized. A judgement."""
@@ -76,6 +76,8 @@ class Engine:
         self.model = model
         """The loaded model."""
         self._settings = settings
+        self.limits = RequestLimits(model, settings)
+        """What a request may ask for."""
         self._metrics = metrics
         self._check_self_test()
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens
@@ -136,6 +138,7 @@ class Engine:
             InputError: names an input that the task cannot process, or an option that it does not have.
             ServeError: the request cannot be answered now, or exceeds a limit; see `encode` and `outputs`.
         """
+        self.limits.check_number(len(inputs))
         with self.reserve(inputs) as reservation:
             encoded = await self.encode(inputs, truncate=truncate, options=options)
             return await self.outputs(encoded, caller, reservation)
@@ -155,16 +158,17 @@ class Engine:
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
-        self.check_number(len(inputs))
+        self.limits.check_number(len(inputs))
         start = time.perf_counter()
         model = self.model.with_options(**options) if options else self.model
         length = num_characters(inputs)
+        self.limits.check_unbroken(inputs, length)
         if len(inputs) == 1 and length <= INLINE_CHARACTERS:
             encoded = model.tokenize(inputs)
         else:
             encoded = await asyncio.to_thread(model.tokenize, inputs)
-        self.check_lengths(encoded, truncate=truncate)
-        if length and not any(map(self._is_cut, encoded)):  # what is cut off has characters and no tokens
+        self.limits.check_lengths(encoded, truncate=truncate)
+        if length and not any(map(self.limits.is_cut, encoded)):  # what is cut off has characters and no tokens
             found = sum(len(window) for item in encoded for window in item.windows) / length
             self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
@@ -181,53 +185,11 @@ class Engine:
             TooManyTextsError: there are more than a request may have.
             TextTooLongError: an input has more tokens than it may.
         """
-        self.check_number(len(sequences))
+        self.limits.check_number(len(sequences))
         tokenizer, limits = self.model.tokenizer, self.model.manifest.id_limits if self.model.manifest else {}
         max_tokens = min(tokenizer.max_tokens, self._settings.max_tokens_per_text or tokenizer.max_tokens)
-        check_token_ids(sequences, limits.get("input_ids", tokenizer.vocab_size), max_tokens)
+        check_token_ids(sequences, limits.get("input_ids", tokenizer.vocab_size), max_tokens, tokenizer.special_ends)
         return [EncodedInput(TextInput(""), (cast(Encoding, TokenIds(ids)),)) for ids in sequences]
-
-    def check_number(self, num_texts: int, noun: str = "texts") -> None:
-        """Check a request before its texts are tokenized.
-
-        Args:
-            num_texts: how many texts it has.
-            noun: what they are, for the error.
-
-        Raises:
-            TooManyTextsError: there are more than a request may have.
-        """
-        if num_texts > self._settings.max_texts:
-            raise TooManyTextsError(f"expected at most {self._settings.max_texts} {noun}, found {num_texts}")
-
-    def check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
-        """Check a request's tokenized inputs.
-
-        Args:
-            encoded: the inputs.
-            truncate: whether what exceeds the model's maximum may be cut off.
-
-        Raises:
-            TextTooLongError: an input has more tokens than it may.
-        """
-        limit = self._settings.max_tokens_per_text
-        if limit is None and truncate:
-            return
-        windowed, most = self.model.task.splits_long_inputs, self.model.tokenizer.max_tokens
-        limit = limit or most
-        if not (windowed and truncate):  # the model reads no more at once
-            limit = min(limit, most)
-        for index, item in enumerate(encoded):
-            num_tokens = sum(map(len, item.windows))
-            if (cut := self._is_cut(item)) or num_tokens > limit:
-                found = f"more than {num_tokens}" if cut else str(num_tokens)
-                if len(item.windows) > 1:
-                    found += f" in {len(item.windows)} overlapping windows"
-                raise TextTooLongError(f"input {index}: expected at most {limit} tokens, found {found}")
-
-    def _is_cut(self, item: EncodedInput) -> bool:
-        """Return whether an input is longer than what the model reads of it."""
-        return not self.model.task.splits_long_inputs and any(window.overflowing for window in item.windows)
 
     async def outputs(
         self, encoded: Sequence[EncodedInput], caller: Caller | None = None, reservation: Reservation | None = None
@@ -248,11 +210,12 @@ class Engine:
         """
         if not encoded:
             return []
-        if (size := sum(map(self.model.output_bytes, encoded))) > _MAX_OUTPUT_BYTES:
-            raise AnswerTooLargeError(
-                f"expected texts of which the model computes at most {_MAX_OUTPUT_BYTES >> 20} MiB of numbers, found "
-                f"{size >> 20} MiB; send fewer at a time"
-            )
+        with self.limits.holding(sum(map(self.model.output_bytes, encoded))):
+            return await self._compute(encoded, caller, reservation)
+
+    async def _compute(
+        self, encoded: Sequence[EncodedInput], caller: Caller | None, reservation: Reservation | None
+    ) -> list[Outputs]:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
 
@@ -278,11 +241,23 @@ class Engine:
         ]
 
     async def decode(self, outputs: Sequence[Outputs], options: Mapping[str, Any] | None = None) -> list[Result]:
-        """Return the results of raw outputs; raise `InputError` for an option that the task does not have."""
+        """Return the results of raw outputs.
+
+        Raises:
+            InputError: the task does not have an option.
+            AnswerTooLargeError: the options ask for too many candidates.
+        """
         task = self.model.task.with_options(**options) if options else self.model.task
+        if options:
+            self.limits.check_candidates(outputs, task)
         if num_answers(outputs, task) > _INLINE_ANSWERS:
             return await asyncio.to_thread(lambda: list(map(task.decode, outputs)))
         return list(map(task.decode, outputs))
+
+    @property
+    def broken(self) -> bool:
+        """Whether the model failed on so many requests in a row that the fault is not theirs, such as a lost GPU."""
+        return self._worker.num_failures >= _MAX_FAILURES
 
     def close(self) -> None:
         """Accept no more work; what waits is still done, by a thread that then ends."""

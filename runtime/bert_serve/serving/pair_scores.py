@@ -57,8 +57,8 @@ async def pair_scores(
     """
     engine = served.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
     relevance_logits(engine.model.task, [])
+    engine.limits.check_number(len(documents))
     pairs = query_pairs(query, documents)
-    engine.check_number(len(pairs))
     with engine.reserve(query_pairs(query, _about(documents, max_document_tokens))) as reservation:
         if max_document_tokens is not None:
             shortened = await asyncio.to_thread(_shorten, documents, max_document_tokens, engine.model.tokenizer)

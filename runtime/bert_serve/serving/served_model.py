@@ -13,7 +13,7 @@ from bert_runtime.bundle.manifest import MANIFEST_NAME
 from bert_runtime.errors import BertError
 from bert_runtime.inputs import SingleInput
 from bert_runtime.tasks import Result
-from bert_serve.errors import ModelNotFoundError, ModelNotReadyError
+from bert_serve.errors import ModelBrokenError, ModelNotFoundError, ModelNotReadyError
 from bert_serve.metrics import Metrics
 from bert_serve.serving.caller import Caller
 from bert_serve.serving.cascade_engine import open_engine
@@ -65,8 +65,13 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        """Whether the bundle is loaded and has passed its self-test."""
-        return self._engine is not None
+        """Whether the bundle is loaded, has passed its self-test, and is not broken since."""
+        return self._engine is not None and not self._engine.broken
+
+    @property
+    def broken(self) -> bool:
+        """Whether the model fails on every request; to start the server anew may help."""
+        return self._engine is not None and self._engine.broken
 
     @property
     def engine(self) -> Engine:
@@ -111,7 +116,7 @@ class ServedModel:
 
     async def load(self) -> None:
         """Load the bundle beside the one that is served, and swap them; raise `BertError` where it cannot be loaded."""
-        stamp = self._read_stamp()
+        stamp = await asyncio.to_thread(self._read_stamp)
         old, self._engine = self._engine, await asyncio.to_thread(self._open)
         self._stamp, self._failure = stamp, None
         if old is not None:
@@ -131,7 +136,7 @@ class ServedModel:
 
         That is tried again, less and less often, until it can be loaded or is replaced.
         """
-        stamp, failure = self._read_stamp(), self._failure
+        stamp, failure = await asyncio.to_thread(self._read_stamp), self._failure  # the file system may hang
         if stamp is None or stamp == self._stamp:
             return
         if failure is not None and failure.stamp == stamp and time.monotonic() < failure.retry_at:
@@ -202,6 +207,11 @@ class Models(Mapping[str, ServedModel]):
     def ready(self) -> bool:
         """Whether all models are loaded."""
         return all(served.ready for served in self.values())
+
+    def check_working(self) -> None:
+        """Raise `ModelBrokenError` where a model fails on every request."""
+        if broken := [name for name, served in self.items() if served.broken]:
+            raise ModelBrokenError(f"models that fail on every request: {', '.join(broken)}; the log says why")
 
     def resolve(self, name: str | None = None) -> ServedModel:
         """Return the model of a name; where a single one is served, any name means it.

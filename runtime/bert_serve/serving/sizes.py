@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from bert_runtime.inputs import SingleInput
-from bert_runtime.tasks import Outputs, Task
+from bert_runtime.tasks import FillMask, Outputs, QuestionAnswering, Task
 
-__all__ = ["count_tokens", "num_answers", "num_characters"]
+__all__ = ["count_tokens", "num_answers", "num_candidates", "num_characters"]
 
 
 def num_characters(inputs: Sequence[SingleInput]) -> int:
@@ -19,6 +19,15 @@ def num_characters(inputs: Sequence[SingleInput]) -> int:
 def count_tokens(outputs: Sequence[Outputs]) -> int:
     """Count the tokens that were read, special tokens included."""
     return sum(len(window) for output in outputs for window in output.encodings)
+
+
+def num_candidates(outputs: Sequence[Outputs], task: Task) -> int:
+    """Count the candidates that decoding weighs and makes objects of, where options say how many; else 0."""
+    if isinstance(task, FillMask):
+        return num_answers(outputs, task) + len(outputs) * len(task.candidates)
+    if isinstance(task, QuestionAnswering):
+        return task.n_best * sum(len(output.encodings) for output in outputs)
+    return 0
 
 
 def num_answers(outputs: Sequence[Outputs], task: Task) -> int:

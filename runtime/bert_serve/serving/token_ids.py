@@ -15,16 +15,20 @@ class TokenIds(TextIds):
     __slots__ = ()
 
 
-def check_token_ids(sequences: Sequence[Sequence[int]], vocab_size: int, max_tokens: int) -> None:
+def check_token_ids(
+    sequences: Sequence[Sequence[int]], vocab_size: int, max_tokens: int, ends: tuple[int | None, int | None]
+) -> None:
     """Check ids before a graph looks them up.
 
     Args:
         sequences: token ids of each sequence.
         vocab_size: ids lie in 0 to this minus 1.
         max_tokens: longest sequence.
+        ends: the special tokens that a sequence begins and ends with, `None` where there is none. Ids of another
+            tokenizer do not, by which they are known.
 
     Raises:
-        InputError: a sequence is empty, or holds an id out of range.
+        InputError: a sequence is empty, holds an id out of range, or lacks the special tokens.
         TextTooLongError: a sequence is too long.
     """
     for index, ids in enumerate(sequences):
@@ -39,3 +43,11 @@ def check_token_ids(sequences: Sequence[Sequence[int]], vocab_size: int, max_tok
                 f"{low if low < 0 else high}; send texts, or the ids that /tokenize gives",
                 index,
             )
+        for where, expected, found in zip(("first", "last"), ends, (ids[0], ids[-1]), strict=True):
+            if expected not in (None, found):
+                raise InputError(
+                    f"expected token ids with this model's special tokens, {expected} {where}, found {found}: are they "
+                    "of another tokenizer? send texts (in LangChain, check_embedding_ctx_length=False), or the ids "
+                    "that /tokenize gives",
+                    index,
+                )

@@ -41,6 +41,8 @@ class Worker:
         self._model = model
         self._queue = queue
         self._joined = joined
+        self.num_failures = 0
+        """Requests on which the model failed since it last did not."""
         self._thread = Thread(target=self._work, name="bert-serve-worker", daemon=True)
         self._thread.start()
 
@@ -66,6 +68,7 @@ class Worker:
         except Exception as error:
             self._run_alone(taken, error)
             return
+        self.num_failures = 0
         self._joined(len(sequences))
         for job, indices in taken:
             for index in indices:
@@ -81,6 +84,7 @@ class Worker:
                 self._run([part])
             return
         job = taken[0][0]
+        self.num_failures += 1
         _log.error("the model failed on a request of %d sequences: %s", len(job.sequences), error)
         if job.error is None:
             waiting, job.error = job.taken < len(job.sequences), error

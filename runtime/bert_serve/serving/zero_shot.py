@@ -38,7 +38,7 @@ async def classify_zero_shot(
     """
     engine = served.engine  # one engine for tokenizing and computing, also if the bundle is replaced meanwhile
     candidate_labels = read_labels(labels)
-    engine.check_number(len(texts) * len(candidate_labels), "pairs of a text and a label")
+    engine.limits.check_number(len(texts) * len(candidate_labels), "pairs of a text and a label")
     make: partial[ZeroShotClassifier] = partial(
         engine.zero_shot_classifier,
         candidate_labels,
