@@ -87,8 +87,8 @@ task_options = combine(
     decoding_option(
         "--top-k",
         type=int,
-        help="Number of answers (question-answering), of tokens for each mask (fill-mask), of weights "
-        "(sparse-embedding; by default all) or of documents (rank).",
+        help="Number of labels (single-label text-classification), answers (question-answering), tokens for each mask "
+        "(fill-mask), weights (sparse-embedding; by default all) or documents (rank).",
     ),
     decoding_option(
         "--min-weight", type=float, help="sparse-embedding: leave out tokens whose weight is not above this."

@@ -45,9 +45,9 @@ def result_columns(path: Path, task: Task, *, zero_shot: bool = False) -> tuple[
         DataError: a result has more than one row's values.
     """
     match task:
-        case CascadeTask(problem_type="single_label"):
+        case CascadeTask(problem_type="single_label", top_k=None):
             return ("label", "score", "model", "truncated")
-        case TextClassification(problem_type="single_label"):
+        case TextClassification(problem_type="single_label", top_k=None):
             return ("label", "score", "truncated")
         case TextClassification(problem_type="regression") if len(task.labels) == 1:
             return ("score", "truncated")

@@ -149,8 +149,12 @@ def test_no_texts_give_empty_outputs(client: InferenceServerClient) -> None:
         ([tensor("title", TEXTS)], {}, "found title"),
         ([tensor("text", TEXTS), tensor("text_pair", ["a"])], {}, "expected inputs of one size, found 1 and 3 texts"),
         ([tensor("text", TEXTS), tensor("text", TEXTS)], {}, "input tensor 'text': expected each input once"),
-        ([tensor("text", TEXTS)], {"parameters": {"top_k": 3}}, "text-classification has no options, found top_k"),
-        ([tensor("text", TEXTS)], {"parameters": {"self": 3}}, "text-classification has no options, found self"),
+        (
+            [tensor("text", TEXTS)],
+            {"parameters": {"bio": True}},
+            "text-classification has the options top_k, found bio",
+        ),
+        ([tensor("text", TEXTS)], {"parameters": {"self": 3}}, "has the options top_k, found self"),
         ([tensor("text", TEXTS)], {"outputs": [InferRequestedOutput("logits")]}, "expected the output answers"),
         (
             [tensor("text", TEXTS)],

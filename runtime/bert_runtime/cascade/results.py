@@ -19,8 +19,8 @@ class CascadeClassification(Classification):
     model: str
     """The model that answered: `small` or `large`."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**Classification.to_dict(self), "model": self.model}
+    def _marks(self) -> dict[str, Any]:
+        return {**Classification._marks(self), "model": self.model}
 
     def summary(self) -> str:
         return f"{Classification.summary(self)}\t{self.model}"
@@ -36,8 +36,8 @@ class CascadeMultiLabelClassification(MultiLabelClassification):
     model: str
     """The model that answered: `small` or `large`."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {**MultiLabelClassification.to_dict(self), "model": self.model}
+    def _marks(self) -> dict[str, Any]:
+        return {**MultiLabelClassification._marks(self), "model": self.model}
 
     def summary(self) -> str:
         return f"{MultiLabelClassification.summary(self)}\t{self.model}"

@@ -21,7 +21,7 @@ def best_labels(labels: Sequence[str], scores: FloatArray, k: int | None = None)
 class Classification(Result):
     """The predicted label of one text (single-label).
 
-    As JSON: `{"label": "lost_card", "score": 0.97}`.
+    As JSON: `{"label": "lost_card", "score": 0.97}`, or with `top_k` a list of such objects, best first.
     """
 
     label: str
@@ -34,12 +34,18 @@ class Classification(Result):
     """Raw outputs: float32 [labels]."""
     labels: tuple[str, ...] = field(repr=False)
     """Names of all labels."""
+    top_k: int | None = field(default=None, repr=False, kw_only=True)
+    """Number of labels in the JSON; `None`: the best one alone."""
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "score": self.score, **self._truncation()}
+    def to_dict(self) -> Any:
+        if self.top_k is None:
+            return {"label": self.label, "score": self.score, **self._marks()}
+        return [{"label": label, "score": score, **self._marks()} for label, score in self.top(self.top_k)]
 
     def summary(self) -> str:
-        return f"{self.label}\t{self.score:.4f}"
+        if self.top_k is None:
+            return f"{self.label}\t{self.score:.4f}"
+        return ", ".join(f"{label} {score:.4f}" for label, score in self.top(self.top_k))
 
     def top(self, k: int | None = None) -> list[tuple[str, float]]:
         """Return the `k` most probable labels with their probabilities, best first; all of them by default."""
@@ -64,7 +70,7 @@ class MultiLabelClassification(Result):
 
     def to_dict(self) -> dict[str, Any]:
         labels = [{"label": label, "score": score} for label, score in self.chosen]
-        return {"labels": labels, **self._truncation()}
+        return {"labels": labels, **self._marks()}
 
     def summary(self) -> str:
         return ", ".join(f"{label} {score:.4f}" for label, score in self.chosen) or "none"
@@ -92,8 +98,8 @@ class Regression(Result):
 
     def to_dict(self) -> dict[str, Any]:
         if len(self.labels) == 1:
-            return {"label": self.labels[0], "score": self.score, **self._truncation()}
-        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True)), **self._truncation()}
+            return {"label": self.labels[0], "score": self.score, **self._marks()}
+        return {"scores": dict(zip(self.labels, self.values.tolist(), strict=True)), **self._marks()}
 
     def summary(self) -> str:
         return ", ".join(f"{value:.4f}" for value in self.values)

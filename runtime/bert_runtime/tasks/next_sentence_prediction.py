@@ -33,7 +33,7 @@ class NextSentence(Result):
     """Raw outputs for both labels, the continuation first: float32 [2]."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "score": self.score, **self._truncation()}
+        return {"label": self.label, "score": self.score, **self._marks()}
 
     def summary(self) -> str:
         return f"{self.label}\t{self.score:.4f}"

@@ -43,7 +43,7 @@ class Relevance(Result):
     """The raw output, of a document in windows that of the best one; higher is more relevant."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"score": self.score, "logit": self.logit, **self._truncation()}
+        return {"score": self.score, "logit": self.logit, **self._marks()}
 
     def summary(self) -> str:
         return f"{self.score:.4f}"

@@ -23,7 +23,7 @@ from bert_runtime.numerics import FloatArray, sigmoid, softmax
 from bert_runtime.records import Record
 from bert_runtime.score_calibration import LogitCalibration, quality
 from bert_runtime.tasks.base import Task
-from bert_runtime.tasks.checks import check_number, check_strings
+from bert_runtime.tasks.checks import check_int, check_number, check_strings
 from bert_runtime.tasks.label_results import Classification, MultiLabelClassification, Regression
 from bert_runtime.tasks.values import Example, Outputs, Result, stack_single_window
 
@@ -48,6 +48,8 @@ class TextClassification(Task):
     """Minimum probability of a predicted label (multi-label)."""
     thresholds: tuple[float, ...] = ()
     """A threshold per label, in the order of `labels`; overrides `threshold`."""
+    top_k: int | None = None
+    """Number of labels in the JSON of a result (single-label); `None`: the best one, not in a list."""
     logit_scales: tuple[float, ...] = ()
     """Factors of the logits before the softmax (single-label): one for all labels, or one for each; see
     `bert_runtime.score_calibration`."""
@@ -71,6 +73,10 @@ class TextClassification(Task):
             raise ValueError(f"expected {len(self.labels)} thresholds, one per label, found {len(self.thresholds)}")
         for threshold in (self.threshold, *self.thresholds):
             check_number("threshold", threshold, 0, 1)
+        if self.top_k is not None:
+            check_int("top_k", self.top_k, minimum=1)
+            if self.problem_type != "single_label":
+                raise ValueError(f"top_k is for single-label models, found {self.problem_type}")
         self._check_calibration()
 
     def _check_calibration(self) -> None:
@@ -88,8 +94,8 @@ class TextClassification(Task):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The thresholds of a multi-label model."""
-        return ("threshold", "thresholds") if self.problem_type == "multi_label" else ()
+        """The number of labels of a single-label model, the thresholds of a multi-label one."""
+        return {"single_label": ("top_k",), "multi_label": ("threshold", "thresholds")}.get(self.problem_type, ())
 
     @property
     def output_width(self) -> int:
@@ -120,7 +126,7 @@ class TextClassification(Task):
         settings = super().to_dict()
         if self.problem_type != "multi_label":
             del settings["threshold"], settings["thresholds"]
-        for name in ("logit_scales", "logit_biases"):  # bundles without are as before there were any
+        for name in ("logit_scales", "logit_biases", "top_k"):  # bundles without are as before there were any
             if not settings[name]:
                 del settings[name]
         return settings
@@ -132,7 +138,7 @@ class TextClassification(Task):
             InputError: see `Task.with_options`.
         """
         cleared = {"thresholds": ()} if "threshold" in options and "thresholds" not in options else {}
-        return super().with_options(**(cleared | options if self.options else options))
+        return super().with_options(**(cleared | options if "thresholds" in self.options else options))
 
     def decode(self, outputs: Outputs) -> Result:
         """Decode the logits [labels] by the problem type."""
@@ -147,7 +153,7 @@ class TextClassification(Task):
         scores = self.probabilities(logits)
         best = int(scores.argmax())
         label, score = self.labels[best], float(scores[best])
-        return Classification(label, score, scores, logits, self.labels, truncated=outputs.truncated)
+        return Classification(label, score, scores, logits, self.labels, top_k=self.top_k, truncated=outputs.truncated)
 
     def probabilities(self, logits: FloatArray) -> FloatArray:
         """Return the probability of each label: calibrated and softmax, or a sigmoid each: float [..., labels]."""

@@ -86,6 +86,6 @@ class Result(ABC):
     def summary(self) -> str:
         """Return the prediction as one line of text."""
 
-    def _truncation(self) -> dict[str, bool]:
-        """Return what `to_dict` adds for an input that was truncated."""
+    def _marks(self) -> dict[str, Any]:
+        """Return what `to_dict` adds to an object: whether the input was truncated."""
         return {"truncated": True} if self.truncated else {}

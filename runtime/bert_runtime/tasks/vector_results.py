@@ -21,7 +21,7 @@ class Embedding(Result):
     """The embedding: float32 [dimensions], or as `SentenceEmbedding.embedding_precision` says."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"embedding": self.vector.tolist(), **self._truncation()}
+        return {"embedding": self.vector.tolist(), **self._marks()}
 
     def summary(self) -> str:
         style = ".4f" if self.vector.dtype.kind == "f" else "d"
@@ -44,7 +44,7 @@ class SparseVector(Result):
 
     def to_dict(self) -> dict[str, Any]:
         weights = dict(zip(self.tokens, self.weights.tolist(), strict=True))
-        return {"sparse_embedding": weights, **self._truncation()}
+        return {"sparse_embedding": weights, **self._marks()}
 
     def summary(self) -> str:
         shown = zip(self.tokens[:5], self.weights[:5].tolist(), strict=True)

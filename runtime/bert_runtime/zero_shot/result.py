@@ -36,7 +36,7 @@ class ZeroShotClassification(Result):
             "sequence": self.sequence,
             "labels": [label for label, _ in ranked],
             "scores": [score for _, score in ranked],
-            **self._truncation(),
+            **self._marks(),
         }
 
     def summary(self) -> str:

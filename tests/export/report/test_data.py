@@ -104,8 +104,8 @@ def test_a_report_is_json(classifier_report: Report, embedding_report: Report) -
 
 
 def test_options_change_decoding(tmp_path: Path, classifier_bundle: Path, labelled_file: Path) -> None:
-    with pytest.raises(InputError, match="text-classification has no options, found top_k"):
-        measure_report(classifier_bundle, evaluate=labelled_file, options={"top_k": 3}, rounds=1)
+    with pytest.raises(InputError, match="text-classification has the options top_k, found bio"):
+        measure_report(classifier_bundle, evaluate=labelled_file, options={"bio": True}, rounds=1)
 
 
 def test_a_damaged_bundle_has_no_report(classifier_bundle: Path, copy_bundle: Any) -> None:

@@ -142,7 +142,7 @@ def test_next_sentence_prediction() -> None:
 
 
 def test_threshold_is_an_option_of_multi_label_models_only() -> None:
-    with pytest.raises(InputError, match="text-classification has no options, found threshold"):
+    with pytest.raises(InputError, match="text-classification has the options top_k, found threshold"):
         TextClassification(labels=("a", "b")).with_options(threshold=0.9)
     several = TextClassification(labels=("a", "b"), problem_type="multi_label", thresholds=(0.1, 0.2))
     assert several.with_options(threshold=0.9).thresholds == ()

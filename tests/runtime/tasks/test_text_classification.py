@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import transformers
 
-from bert_runtime import Model
+from bert_runtime import InputError, Model
 from bert_runtime.tasks import Classification, MultiLabelClassification, Regression
 
 from ..task_models import exported, labelled, reference, stsb, wnut
@@ -46,3 +46,19 @@ def test_predictions_equal_pipeline(pair: tuple[Any, Model], shared_data: Path, 
             assert isinstance(found, Classification)
             assert found.to_dict() == {"label": expected[0]["label"], "score": scores[expected[0]["label"]]}
             assert [label for label, _ in found.top()] == [row["label"] for row in expected]
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("top_k", [1, 3, 9])
+def test_labels_are_those_of_the_pipeline_with_top_k(pair: tuple[Any, Model], shared_data: Path, top_k: int) -> None:
+    pipeline, model = pair
+    if "top_k" not in model.task.options:
+        with pytest.raises(InputError, match="found top_k"):
+            model.with_options(top_k=top_k)
+        return
+    texts = wnut(shared_data, 8)
+    for found, expected in zip(model.with_options(top_k=top_k)(texts), pipeline(texts, top_k=top_k), strict=True):
+        assert found.to_dict() == [
+            {"label": row["label"], "score": pytest.approx(row["score"], abs=1e-4)} for row in expected
+        ]
+        assert found.summary().count(", ") == min(top_k, 4) - 1

@@ -85,6 +85,13 @@ def random_pooled(task: Task, vocab: Path, *width: int) -> Model:
     return model
 
 
+def test_several_labels_are_one_column(toy_vocab: Path) -> None:
+    model = random_pooled(TextClassification(labels=LABELS, top_k=2), toy_vocab, 3)
+    found, answers = columns(model, [*TEXTS, None])
+    assert list(found) == ["labels", "truncated", "error"]
+    assert found["labels"] == [*as_float32(answers[:-1]), None]
+
+
 @pytest.mark.parametrize(
     ("task", "width", "name"),
     [

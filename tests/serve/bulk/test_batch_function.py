@@ -162,8 +162,8 @@ def test_wrong_arguments_are_refused(classifier_bundle: Path, tmp_path: Path) ->
         batch_function(classifier_bundle, question_column="q")(table)
     with pytest.raises(InputError, match="expected a table or a column of Arrow or pandas, found list"):
         batch_function(classifier_bundle)(["hello"])
-    with pytest.raises(InputError, match="text-classification has no options, found top_k"):
-        batch_function(classifier_bundle, top_k=2)(table)
+    with pytest.raises(InputError, match="text-classification has the options top_k, found bio"):
+        batch_function(classifier_bundle, bio=True)(table)
     with pytest.raises(BundleError, match="expected a bundle"):
         batch_function(tmp_path)(table)
 
