@@ -292,6 +292,6 @@ def test_usage(run_batch: RunBatch, classifier_bundle: Path, texts: Path, tmp_pa
     arguments = [classifier_bundle, "--input", texts, "--output", tmp_path / "answers"]
     result = run_batch(*arguments, "--replicas", 2)
     assert (result.exit_code, "--address and --replicas are for --engine ray" in result.stderr) == (2, True)
-    result = run_batch(*arguments, "--top-k", 2)
-    assert (result.exit_code, "text-classification has no options" in result.stderr) == (1, True)
+    result = run_batch(*arguments, "--bio")
+    assert (result.exit_code, "text-classification has the options top_k, found bio" in result.stderr) == (1, True)
     assert ids(read_answers(tmp_path / "answers")) == []
