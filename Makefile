@@ -33,13 +33,13 @@ help: ## list the targets
 	$(PYTHON) -m venv .venv
 
 .venv/demo.stamp: .venv/bin/python $(SOURCES)
-	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.5 GB, more where pip's index has torch with CUDA only)"
+	@echo "Installing torch, onnx, onnxruntime and lightning into .venv (about 1.8 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[cpu,export,train,bench]'
 	$(CHECKPOINT)
 	@touch $@
 
 .venv/dev.stamp: .venv/bin/python $(SOURCES)
-	@echo "Installing the development environment into .venv (about 1.7 GB, more where pip's index has torch with CUDA only)"
+	@echo "Installing the development environment into .venv (about 3.4 GB, more where pip's index has torch with CUDA only)"
 	$(PIP) -e '.[dev]'
 	$(CHECKPOINT)
 	@touch $@ .venv/demo.stamp

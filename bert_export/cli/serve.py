@@ -67,9 +67,17 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 @address_option("--uds", type=PATH, help="Unix socket to listen on instead.")
 @engine_option("--precision", default="auto", show_default=True, help="fp32, fp16, int8, bf16 or auto.")
 @engine_option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, tensorrt or auto.")
-@engine_option("--threads", type=click.IntRange(1), show_default="all cores", help="Threads of each model.")
 @engine_option(
-    "--inter-threads", type=click.IntRange(1), show_default="threads", help="Batches run in parallel, a thread each."
+    "--threads",
+    type=click.IntRange(1),
+    show_default="as measured by tune, else one per available core; cores / workers with --workers",
+    help="Threads of each model.",
+)
+@engine_option(
+    "--inter-threads",
+    type=click.IntRange(1),
+    show_default="as measured by tune, else threads",
+    help="Batches run in parallel, a thread each.",
 )
 @engine_option(
     "--workers", type=click.IntRange(1, 64), default=1, show_default=True,

@@ -31,7 +31,12 @@ batch_option = option_group("Batches")
     show_default=True,
     help="Processes that run the model, on each GPU with --gpu.",
 )
-@engine_option("--threads", type=click.IntRange(1), show_default="cores / instances", help="Threads of each instance.")
+@engine_option(
+    "--threads",
+    type=click.IntRange(1),
+    show_default="cores / instances; of one instance, as measured by tune, else all cores",
+    help="Threads of each instance.",
+)
 @engine_option(
     "--precision",
     type=click.Choice(["auto", *PRECISIONS]),

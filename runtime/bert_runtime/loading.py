@@ -56,16 +56,18 @@ def load(
     """Load a bundle for inference.
 
     If `bert-export tune` has measured the bundle on a machine like this one, its plan sets precision, threads,
-    inter_threads and batch size. Another `precision`, `threads` or `inter_threads` turns the plan off.
+    inter_threads, batch size and kernels. Other `threads` or `inter_threads` keep its precision and kernels alone;
+    another `precision` turns the plan off.
 
     Args:
         bundle: the directory that `bert-export export` wrote. To update a bundle that is being served, replace the
             directory, not the bytes of its files, see `mapped`.
-        precision: `fp32`, `fp16`, `int8` or `bf16`; `auto` takes the bundle's default on the CPU, and FP16 on CUDA if
-            the bundle has it.
+        precision: `fp32`, `fp16`, `int8` or `bf16`; `auto` takes the one that `tune` measured as fastest on the CPU,
+            or else the bundle's default, and FP16 on CUDA if the bundle has it.
         device: `cpu`, `cuda`, `tensorrt`, or one of the latter two with a number (`cuda:1`). `auto` takes CUDA if the
             bundle has a variant for it and ONNX Runtime can open it, and the CPU otherwise.
-        threads: threads per operator on the CPU, by default the cores that affinity mask and cgroup grant.
+        threads: threads per operator on the CPU, by default as `tune` measured, or else the cores that affinity mask
+            and cgroup grant.
         inter_threads: batches run in parallel on the CPU, one thread each, like CTranslate2's `inter_threads` and
             OpenVINO's `num_streams`; 1 to `threads`, by default `threads`. They share a second session. It is opened
             on first use, and holds the weights again where there are no native kernels or the weights are links; 1

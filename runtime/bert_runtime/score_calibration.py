@@ -142,7 +142,7 @@ METHODS: dict[str, Callable[[FloatArray, NDArray[np.integer[Any]]], LogitCalibra
 
 
 def quality(probabilities: FloatArray, expected: NDArray[np.integer[Any]]) -> dict[str, float]:
-    """Return how well probabilities fit the truth, lower is better: calibration error, Brier score, log-likelihood.
+    """Return the calibration error, the Brier score and the negative log-likelihood of probabilities; lower is better.
 
     Args:
         probabilities: probability of each label [N, labels].

@@ -40,7 +40,7 @@ def batch_function(
         bundle: the directory that `bert-export export` wrote, at the same path on all machines.
         column: the column of texts, by default `text`.
         pair_column: the column of second texts of pairs. By default there is none, but `text_pair` for
-            next-sentence-prediction.
+            next-sentence-prediction and rerank.
         question_column: for question-answering, the column of questions, by default `question`.
         context_column: for question-answering, the column of their contexts, by default `context`.
         keep: columns of the table that the result has, too; by default all.

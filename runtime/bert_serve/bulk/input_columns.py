@@ -27,7 +27,7 @@ class InputColumns:
         """Return the columns that a task reads, by the names that a caller gave for some of them.
 
         By default they are `text`, `question` and `context` for questions, and `text` and `text_pair` for the next
-        sentence. Another task reads pairs only where `pair` is given.
+        sentence and for reranking. Another task reads pairs only where `pair` is given.
 
         Raises:
             InputError: a name was given for a column that the task does not read.
