@@ -36,7 +36,8 @@ _calibration_option = option_group("Calibration")
     type=click.Choice(["temperature", "vector"]),
     default="temperature",
     show_default=True,
-    help="One scale for all logits, which changes no label; or a scale and a bias for each label.",
+    help="temperature scaling: one scale for all logits, which changes no label; vector scaling: a scale and a bias "
+    "for each label.",
 )
 @_calibration_option(
     "--precision",

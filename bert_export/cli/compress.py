@@ -75,7 +75,7 @@ _search_option = option_group("Search")
     type=click.Choice(["keep", "cut"]),
     default="keep",
     show_default=True,
-    help="cut: drop pieces that no training row uses. This saves memory, not time; other texts get more pieces.",
+    help="cut: drop subword tokens that no training row uses. This saves memory, not time; other texts get more.",
 )
 @_search_option(
     "--prune-tokens",
@@ -95,7 +95,8 @@ _search_option = option_group("Search")
     "--copies",
     type=int,
     show_default="as many as there may be time for, at most 9",
-    help="Copies per training row, on average, with words replaced by similar ones, to learn from the whole model.",
+    help="Data augmentation: copies per training row, on average, with words replaced by similar ones, to learn from "
+    "the whole model.",
 )
 @_search_option("--lr", type=float, default=3e-4, show_default=True, help="Peak learning rate of each training.")
 @_search_option(

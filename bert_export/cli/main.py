@@ -69,7 +69,7 @@ class _MainGroup(PluginGroup):
 @click.group(cls=_MainGroup, epilog=_EPILOG)
 @click.version_option(package_name="bert-export", prog_name="bert-export")
 def main() -> None:
-    """Take BERT-family PyTorch checkpoints to fast, verified ONNX bundles, and run them."""
+    """Turn BERT-family PyTorch checkpoints into fast, verified ONNX bundles, and run them."""
 
 
 _COMMANDS = (

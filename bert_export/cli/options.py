@@ -54,7 +54,7 @@ def drop_unset(options: Mapping[str, Any]) -> dict[str, Any]:
 
 input_option = option_group("Input")
 engine_option = option_group("Engine")
-decoding_option = option_group("Answers")
+decoding_option = option_group("Decoding")
 output_option = option_group("Output")
 
 bundle_argument = click.argument("bundle", type=PATH)
@@ -159,7 +159,7 @@ vector_options = combine(
     decoding_option(
         "--embedding-precision",
         type=click.Choice(EMBEDDING_PRECISIONS),
-        help="sentence-embedding: number format of the vectors; binary ones hold eight dimensions in a byte.",
+        help="sentence-embedding: dtype of the vectors; binary ones hold eight dimensions in a byte.",
     ),
 )
 """Options of embeddings that are computed; `export` has its own `--dimensions`. Pass them on as those of tasks."""

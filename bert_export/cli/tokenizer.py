@@ -40,7 +40,7 @@ vocabulary_option = option_group("Vocabulary")
     "--min-frequency",
     type=click.IntRange(min=1),
     show_default="2",
-    help="wordpiece, bpe: how often a pair of pieces must occur to be merged.",
+    help="wordpiece, bpe: how often a pair of subword tokens must occur to be merged.",
 )
 @columns_option
 @force_option

@@ -61,7 +61,7 @@ task_option = option_group("Task")
     help="text-classification: one label per text, any number of labels (a list, or comma-separated names), or a "
     "number in the column score.",
 )
-@task_option("--crf/--no-crf", default=None, help="token-classification: train a linear-chain CRF over the labels.")
+@task_option("--crf/--no-crf", default=None, help="token-classification: train a CRF over the labels.")
 @task_option("--bio/--no-bio", default=None, help="token-classification: predict valid BIO sequences only.")
 @task_option(
     "--pooling",

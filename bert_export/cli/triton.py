@@ -50,14 +50,14 @@ batch_option = option_group("Batches")
     type=click.IntRange(1),
     default=64,
     show_default=True,
-    help="Most texts of a request, and of the requests that Triton joins.",
+    help="Most texts of a request, and of a dynamic batch of requests.",
 )
 @batch_option(
     "--max-queue-delay-us",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Microseconds that Triton holds a request back for others to join.",
+    help="Microseconds that Triton holds a request back to batch it with others.",
 )
 @batch_option(
     "--max-queue-size",

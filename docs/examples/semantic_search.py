@@ -4,7 +4,7 @@ Install:  nothing more
 Index:    python semantic_search.py index minilm documents.txt index    (a document a line)
 Search:   python semantic_search.py search minilm index "How do I get my money back?"
 
-The search is exact: one matrix product per query. A million documents of 384 dimensions are 1.5 GB, mapped from the
+The search is exact: one matmul per query. A million documents of 384 dimensions are 1.5 GB, mapped from the
 file; for many more, put the vectors into a vector database. Index and search with the same bundle.
 """
 

@@ -98,10 +98,10 @@ def _conditions(catalog: Catalog, reports: Mapping[str, Report]) -> str:
     batches, tokens = zip(*map(_sizes, reports.values()), strict=True)
     longest = " or ".join(map(str, sorted({max(found) for found in tokens})))
     return (
-        f"Speed-ups of bert-export over each in the same precision: the geometric mean (least–greatest) over {counts} "
-        f"shapes of {_range(chain(*batches))} sequences and {min(chain(*tokens))} to {longest} tokens, each the median "
-        f"of interleaved rounds. Labels and logits: bert-export's (the others') compared with FP32 on "
-        f"{_labelled_texts(reports)} labelled texts. "
+        f"Speed-ups over each engine in the same precision are geometric means (least–greatest) over {counts} shapes: "
+        f"{_range(chain(*batches))} sequences of {min(chain(*tokens))} to {longest} tokens, each with the median of "
+        f"interleaved rounds. Labels and logits are compared with FP32's on {_labelled_texts(reports)} labelled texts; "
+        f"the other engines' are in brackets. "
         f"{machine}{threads} threads, {dates}, commit {', '.join(map(str, commits))}."
     )
 
