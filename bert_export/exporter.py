@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from bert_export.cpu import build_fp32, build_int8, capture_fused
 from bert_export.cuda import build_cuda
 from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
 from bert_export.embedding_ranges import with_embedding_ranges
-from bert_export.errors import ExportError, OutputExistsError
+from bert_export.errors import ExportError
 from bert_export.export_warnings import export_warnings
 from bert_export.graph_files import asset
 from bert_export.labelled_data import LabelledData, read_labelled
 from bert_export.latency import median_latencies_ms
 from bert_export.layer_selection import layers_option, with_layers
 from bert_export.model_card import export_command, model_card
+from bert_export.output_files import check_bundle_output
 from bert_export.probe import check_drift_inputs, make_probe
 from bert_export.quantization import choose_weight_bits
 from bert_export.source_card import read_source_card
@@ -31,7 +33,7 @@ from bert_export.token_pruning import AUTO, check_pruning, choose_schedule, grap
 from bert_export.variants import BuildContext, BuiltVariant
 from bert_models import Checkpoint, load_model, open_checkpoint
 from bert_models.pruned_checkpoint import with_token_pruning
-from bert_runtime.bundle.atomic_folders import atomic_replace_dir, check_replaceable
+from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest, TensorSpec
 from bert_runtime.cpu.native_kernels import native_kernels_record
@@ -134,7 +136,7 @@ def export(
     check_opset(OPSET if opset is None else opset)
     plan = plan_variants(targets, precisions)
     padding_modes = plan_paddings(paddings, plan)
-    _check_output(output, force=force)
+    check_bundle_output(output, force=force)
     progress("reading the checkpoint")
     source = with_token_pruning(open_checkpoint(checkpoint), None if prune_tokens == AUTO else prune_tokens)
     weight_bits = choose_weight_bits(source.config, weight_bits)
@@ -152,7 +154,7 @@ def export(
     for warning in export_warnings(source, source_task, plan, probe, labelled):
         progress(f"warning: {warning}")
     torch_model = load_model(source, source_task)
-    with atomic_replace_dir(output) as folder:
+    with atomic_replace_dir(output, partial(replacement_problem, output, force=force)) as folder:
         context = BuildContext(
             torch_model=torch_model, probe=probe, folder=folder, progress=progress, attention=attention
         )
@@ -180,13 +182,6 @@ def export(
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
         _verify(context)
     return manifest
-
-
-def _check_output(output: Path, *, force: bool) -> None:
-    """Raise `OutputExistsError` unless the path is free or holds nothing but a bundle that `force` may replace."""
-    check_replaceable(output)
-    if problem := replacement_problem(output, force=force):
-        raise OutputExistsError(problem)
 
 
 def _embedding_settings(task: Task, dimensions: int | None, *, layer_norm: bool) -> Task:

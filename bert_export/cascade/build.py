@@ -4,6 +4,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -102,7 +103,7 @@ def build_cascade(
                     f"warning: the cascade saves no time here: a text takes {times['cascade']:.3g} ms, and "
                     f"{times['large']:.3g} on the large model alone"
                 )
-            with atomic_replace_dir(output) as folder:
+            with atomic_replace_dir(output, partial(_replacement_problem, output, force=force)) as folder:
                 for name in MODELS:
                     shutil.copytree(building / name, folder / name)
                 (folder / MANIFEST_NAME).write_text(found.manifest.to_json(), encoding="utf-8")
@@ -117,12 +118,16 @@ def _check_output(output: Path, bundles: Sequence[Path], *, force: bool) -> None
         if output.resolve().is_relative_to(bundle.resolve()):
             raise ExportError(f"{output}: is in the bundle {bundle}; choose another folder for the cascade")
     check_replaceable(output)
+    if problem := _replacement_problem(output, force=force):
+        raise OutputExistsError(problem)
+
+
+def _replacement_problem(output: Path, *, force: bool) -> str | None:
+    """Return why a cascade may not be written to `output`, or `None` if it may."""
     replaced = [output]
     if force and is_cascade(output) and {path.name for path in output.iterdir()} <= {MANIFEST_NAME, *MODELS}:
         replaced = [output / name for name in MODELS]
-    for folder in replaced:
-        if problem := replacement_problem(folder, force=force):
-            raise OutputExistsError(problem)
+    return next(filter(None, (replacement_problem(folder, force=force) for folder in replaced)), None)
 
 
 def _copy_calibrated(folder: Path, bundles: Sequence[Path], records: Sequence[Record]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from bert_export.model_card import model_card
 from bert_export.source_card import read_source_card
 from bert_models import Checkpoint
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
-from bert_runtime.bundle.contents import CARD_NAME
+from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
 from bert_runtime.verification import failed_checks, verify
 
@@ -56,7 +57,9 @@ def compression_record(
     }
 
 
-def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any], source: Checkpoint, command: str) -> None:
+def write_bundle(
+    bundle: Path, output: Path, record: Mapping[str, Any], source: Checkpoint, command: str, *, force: bool
+) -> None:
     """Copy an exported bundle, add the record to its manifest, write a card of its own, and verify it.
 
     Args:
@@ -65,15 +68,17 @@ def write_bundle(bundle: Path, output: Path, record: Mapping[str, Any], source: 
         record: what was done to the uncompressed model, see `compression_record`.
         source: the uncompressed checkpoint, from which the card inherits.
         command: the command that exports the bundle.
+        force: whether a bundle at `output` may be replaced.
 
     Raises:
         ExportError: the copy fails its verification.
+        BertError: `output` exists.
     """
     manifest = Manifest.read(bundle)
     manifest = replace(manifest, extra={**manifest.extra, COMPRESSION_KEY: dict(record)})
     lines = "".join(f"- {line}\n" for line in describe_compression(record))
     card = model_card(manifest, read_source_card(source), command, output.name)
-    with atomic_replace_dir(output) as folder:
+    with atomic_replace_dir(output, partial(replacement_problem, output, force=force)) as folder:
         shutil.copytree(bundle, folder, dirs_exist_ok=True)
         (folder / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         (folder / CARD_NAME).write_text(f"{card}\n## Compression\n\n{lines}", encoding="utf-8")

@@ -70,6 +70,7 @@ class SearchRequest:
     dev: Path
     test: Path | None
     columns: Mapping[str, str]
+    force: bool = False
 
     @property
     def folder(self) -> Path:

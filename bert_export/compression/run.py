@@ -28,13 +28,11 @@ from bert_export.compression.result import CompressionResult, pareto_rows
 from bert_export.compression.search import Measured, fastest_within_drop, speed_ladder, within_speed
 from bert_export.compression.search_folder import check_outside, make_folder, remove_contents
 from bert_export.compression.surgery import Surgeon
-from bert_export.errors import OutputExistsError
 from bert_export.model_card import export_command
+from bert_export.output_files import check_bundle_output
 from bert_models import Checkpoint, open_checkpoint
 from bert_models.compression import check_cuttable
 from bert_models.errors import CompressionError, TrainingInterruptedError
-from bert_runtime.bundle.atomic_folders import check_replaceable
-from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.bundle.folder_lock import exclusive
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
@@ -91,11 +89,9 @@ def compress(
     request = SearchRequest(
         goal=goal, settings=settings or CompressionSettings(), checkpoint=checkpoint, output=Path(output),
         train=Path(train), unlabelled=None if unlabelled is None else Path(unlabelled), dev=Path(dev),
-        test=None if test is None else Path(test), columns=columns or {},
+        test=None if test is None else Path(test), columns=columns or {}, force=force,
     )  # fmt: skip
-    if problem := replacement_problem(request.output, force=force):
-        raise OutputExistsError(problem)
-    check_replaceable(request.output)
+    check_bundle_output(request.output, force=force)
     source = open_checkpoint(checkpoint)
     check_outside(request, source)
     if source.config.token_pruning is not None:
@@ -255,7 +251,9 @@ def _finish(
     checkpoint = request.folder / found["checkpoint"]
     given, max_tokens = evaluator.files.given, request.settings.max_tokens
     command = export_command(checkpoint, bundle, None, None, calibrate=given, max_tokens=max_tokens)
-    write_bundle(request.folder / found["bundle"], bundle, record, source, command)
+    write_bundle(
+        request.folder / found["bundle"], bundle, record, source, command, force=request.force or not choice.passed
+    )
     if not stopped:
         journal.finish()
     rows = [_row(evaluator, item) for item in measured]

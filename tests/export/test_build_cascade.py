@@ -12,7 +12,7 @@ from bert_export.cascade.cross_validation import JudgedRows
 from bert_export.errors import ExportError
 from bert_runtime import load
 from bert_runtime.bundle_calibration import calibrate_scores
-from bert_runtime.errors import DataError
+from bert_runtime.errors import BertError, DataError
 from bert_runtime.records import Record
 
 from ..conftest import LABELS
@@ -84,3 +84,16 @@ def test_too_few_rows_to_tell_the_limit_apart_are_refused(classifier_bundle: Pat
     with pytest.raises(DataError, match=r"at least 100 labelled rows for a limit of 1 %, found 80, of which"):
         build_cascade(classifier_bundle, classifier_bundle, tmp_path / "both", rows, max_drop=1)
     assert not (tmp_path / "both").exists()
+
+
+def test_a_folder_that_appears_meanwhile_is_not_replaced(classifier_bundle: Path, tmp_path: Path) -> None:
+    thesis = tmp_path / "both" / "thesis"
+
+    def write_meanwhile(stage: str) -> None:
+        thesis.parent.mkdir(exist_ok=True)
+        thesis.write_text("of somebody else")
+
+    rows = rows_of(classifier_bundle, tmp_path)
+    with pytest.raises(BertError, match=r"both: exists and is not a bundle; choose another path"):
+        build_cascade(classifier_bundle, classifier_bundle, thesis.parent, rows, max_drop=2, progress=write_meanwhile)
+    assert thesis.read_text() == "of somebody else"

@@ -122,3 +122,17 @@ def test_manifest_says_what_calibrated_what_judged_and_which_kernels(
     assert "warning: dev.csv: 2 examples tell little of what INT8 loses; give 100 or more" in lines
     judged = manifest.variant("int8").quantization["judged_on"]
     assert (judged["source"], judged["inputs"], judged["calibrated_on_too"]) == ("dev.csv", 2, True)
+
+
+def test_a_folder_that_appears_meanwhile_is_not_replaced(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    output = tmp_path / "bundle"
+
+    def write_meanwhile(stage: str) -> None:
+        if stage == "timing the variants":
+            output.mkdir()
+            (output / "thesis").write_text("of somebody else")
+
+    with pytest.raises(BertError, match="choose another path; the result is kept in") as raised:
+        export(classifier_checkpoint, output, precisions=["fp32"], progress=write_meanwhile)
+    assert [path.name for path in output.iterdir()] == ["thesis"]
+    load(str(raised.value).rsplit(" ", 1)[1])

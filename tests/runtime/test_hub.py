@@ -5,13 +5,14 @@ import shutil
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from bert_export.cli import main
 from bert_runtime import BertError, BundleError, HubError, Manifest, MissingExtraError, load
-from bert_runtime.hub import pull, push
+from bert_runtime.hub import pull, push, transfer
 
 from ..hub_server import Hub, set_endpoint
 
@@ -144,6 +145,23 @@ def test_only_a_bundle_is_replaced_and_only_by_force(hub: Hub, bundle: Path, tmp
     (tmp_path / "photos" / "cat.jpg").write_bytes(b"")
     with pytest.raises(BertError, match="exists and is not a bundle"):
         pull(ID, tmp_path / "photos", force=True)
+
+
+def test_a_folder_that_appears_during_the_download_is_not_replaced(
+    hub: Hub, bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(bundle, ID)
+    photos, download = tmp_path / "photos", transfer._download
+
+    def download_slowly(*arguments: Any) -> None:
+        photos.mkdir(exist_ok=True)
+        (photos / "cat.jpg").write_bytes(b"")
+        download(*arguments)
+
+    monkeypatch.setattr(transfer, "_download", download_slowly)
+    with pytest.raises(BertError, match="exists and is not a bundle; choose another path; the result is kept in"):
+        pull(ID, photos)
+    assert (photos / "cat.jpg").is_file()
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from bert_runtime.bundle.building_folders import RETIRED_SUFFIX, locked, locked_building_folder, remove_leftovers
+from bert_runtime.bundle.building_folders import (
+    RETIRED_SUFFIX,
+    keep_building_folder,
+    locked,
+    locked_building_folder,
+    remove_leftovers,
+)
 from bert_runtime.bundle.exchange import exchange_folders
 from bert_runtime.errors import BertError
 
@@ -41,7 +47,7 @@ def unowned_files(folder: Path, own: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def atomic_replace_dir(output: Path) -> Iterator[Path]:
+def atomic_replace_dir(output: Path, problem: Callable[[], str | None] = lambda: None) -> Iterator[Path]:
     """Yield a new folder next to `output`, and rename it to `output` when the block ends without an error.
 
     On Linux, an old folder is exchanged for the new one in one step, where the file system can (ext4, XFS, Btrfs,
@@ -52,11 +58,15 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
 
     Args:
         output: the folder to create or replace. Missing parents are created. A link is followed.
+        problem: returns why `output` may not be replaced, or `None` if it may. Called before the block, and again right
+            before the replacement: something else may be there by then. The new folder is kept next to it in that case.
 
     Raises:
-        BertError: see `check_replaceable`, or `output` cannot be written to (a full disk included).
+        BertError: see `check_replaceable` and `problem`, or `output` cannot be written to (a full disk included).
     """
     check_replaceable(output)
+    if found := problem():
+        raise BertError(found)
     output = output.resolve()
     new_parents = [parent for parent in (output.parent, *output.parent.parents) if not parent.exists()]
     building: Path | None = None
@@ -76,6 +86,9 @@ def atomic_replace_dir(output: Path) -> Iterator[Path]:
         building.chmod(0o777 & ~umask())  # mkdtemp makes it private; others may read a bundle like any other folder
         with _cleanup_before_sigterm(clean_up):
             yield building
+        if found := problem():
+            kept, building = keep_building_folder(building), None
+            raise BertError(f"{found}; the result is kept in {kept}")
         _replace(output, building)
     except BaseException as error:
         clean_up()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_runtime.bundle.folder_lock import lock_folder, unlock_folder
 
-__all__ = ["RETIRED_SUFFIX", "locked", "locked_building_folder", "remove_leftovers"]
+__all__ = ["RETIRED_SUFFIX", "keep_building_folder", "locked", "locked_building_folder", "remove_leftovers"]
 
 _SUFFIX = ".partial"
 
@@ -37,6 +37,13 @@ def locked_building_folder(output: Path) -> Iterator[Path]:
         yield folder
     finally:
         unlock_folder(descriptor)
+
+
+def keep_building_folder(folder: Path) -> Path:
+    """Rename a building folder so that it is visible and no leftover, and return its new path."""
+    kept = folder.with_name(folder.name.removeprefix(".").removesuffix(_SUFFIX))
+    folder.rename(kept)
+    return kept
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,8 +94,9 @@ def pull(name: str, bundle: str | Path, *, force: bool = False) -> Manifest:
     """
     repo, revision = _parse_id(name, with_revision=True)
     output = Path(bundle)
-    if problem := replacement_problem(output, force=force):
-        raise BertError(problem)
+    problem = partial(replacement_problem, output, force=force)
+    if found := problem():  # before the hub is asked
+        raise BertError(found)
     with _client(f"downloading {name}", repo, revision) as api:
         from huggingface_hub import constants
 
@@ -105,7 +107,7 @@ def pull(name: str, bundle: str | Path, *, force: bool = False) -> Manifest:
             f"{name}: expected a bundle (a model on the hub with {MANIFEST_NAME}), found none in commit {info.sha}; "
             "export a checkpoint with: bert-export export CHECKPOINT BUNDLE"
         )
-    with atomic_replace_dir(output) as building, _errors_of(name, building):
+    with atomic_replace_dir(output, problem) as building, _errors_of(name, building):
         _download(repo, info.sha, [MANIFEST_NAME], building)
         assets = _present_assets(Manifest.read(building), name, present)
         _download(repo, info.sha, sorted(assets | ({CARD_NAME} & present)), building)

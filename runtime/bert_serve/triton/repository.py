@@ -62,10 +62,8 @@ def write_model(
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         raise InputError(f"expected a model's name of letters, digits, '_', '-' and '.', found {name!r}; give another")
     output = Path(repository) / name
-    if problem := _replacement_problem(output, force=force):
-        raise BertError(problem)
     config = config or ModelConfig()
-    with atomic_replace_dir(output) as building:
+    with atomic_replace_dir(output, partial(_replacement_problem, output, force=force)) as building:
         version = building / _VERSION
         version.mkdir()
         manifests = read_unreplaced(source, partial(_copy_models, source, version / "bundle", link=link))

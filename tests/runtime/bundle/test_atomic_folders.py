@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bert_runtime.bundle.atomic_folders import atomic_replace_dir
+from bert_runtime.bundle.contents import replacement_problem
 from bert_runtime.errors import BertError
 
 
@@ -35,6 +37,24 @@ def test_an_error_leaves_everything_unchanged(tmp_path: Path) -> None:
             raise RuntimeError("on the way")
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert (tmp_path / "kept" / "file").read_text() == "precious"
+
+
+def test_a_folder_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    output = tmp_path / "bundle"
+    problem = partial(replacement_problem, output, force=True)
+    refused = pytest.raises(BertError, match="not a bundle; choose another path; the result is kept in")
+    with refused as raised, atomic_replace_dir(output, problem) as folder:
+        write(folder, "built")
+        output.mkdir()
+        (output / "thesis").write_text("of somebody else")
+    assert (output / "thesis").read_text() == "of somebody else"
+    (kept,) = (path for path in tmp_path.iterdir() if path != output)
+    assert str(raised.value).endswith(f" {kept}")
+    assert kept.name.startswith("bundle.")
+    assert (kept / "file").read_text() == "built"
+    with pytest.raises(BertError, match=r"not a bundle; choose another path$"), atomic_replace_dir(output, problem):
+        pytest.fail("the block must not run")
+    assert sorted(tmp_path.iterdir()) == sorted((output, kept))
 
 
 def test_sigterm_leaves_nothing_behind(tmp_path: Path) -> None:
