@@ -8,6 +8,8 @@ import numpy as np
 
 from bert_runtime.bundle.atomic_files import atomic_write
 from bert_runtime.bundle.manifest import MANIFEST_NAME, Manifest
+from bert_runtime.cascade.manifest import is_cascade
+from bert_runtime.cascade.task import MODELS
 from bert_runtime.errors import BundleError, DataError
 from bert_runtime.evaluation import build_examples, run_examples
 from bert_runtime.loading import load
@@ -62,11 +64,18 @@ def calibrate_scores(
 
     Raises:
         DataError: there are too few different texts, or one does not fit the task.
-        BundleError: the bundle does not classify into one of several labels, or cannot be written to.
+        BundleError: the bundle does not classify into one of several labels, is a part of a cascade, or cannot be
+            written to.
     """
     path = bundle / MANIFEST_NAME
     if path.is_symlink():  # as in a cache of the hub, where other revisions share the file
         raise BundleError(f"{path}: expected a file, found a link to {path.resolve()}; calibrate a copy of the bundle")
+    folder = bundle.resolve()
+    if folder.name in MODELS and is_cascade(folder.parent):
+        raise BundleError(
+            f"{bundle}: is a part of the cascade {folder.parent}, which records its hash; calibrate the bundle that "
+            "the cascade was made from, and make a new one with bert-export cascade"
+        )
     model = load(bundle, precision=precision)
     manifest, variant = Manifest.read(bundle), model.variant
     assert variant is not None, "a loaded bundle has a variant"

@@ -184,6 +184,15 @@ def test_other_commands_refuse_it_with_the_reason(cascade: Path, command: str, r
     assert "cascade" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_its_parts_are_not_calibrated(cascade: Path, name: str, toys: Toys, run: Run, tmp_path: Path) -> None:
+    """The cascade records the hash of their manifests."""
+    result = run("calibrate-scores", cascade / name, toys.write(tmp_path / "rows.jsonl", toys.large_labels))
+    assert result.exit_code == 1
+    assert f"{cascade / name}: is a part of the cascade {cascade}" in " ".join(result.stderr.split())
+    CascadeManifest.read(cascade)
+
+
 def test_both_models_are_tuned(cascade: Path, toys: Toys, run: Run, tmp_path: Path) -> None:
     both = Path(shutil.copytree(cascade, tmp_path / "both"))
     result = run("tune", both, "--rounds", 1, "--json")
