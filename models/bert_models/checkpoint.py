@@ -1,7 +1,6 @@
 """Checkpoints in the Hugging Face layout: open them and load their weights. `bert_models.saving` writes them."""
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
+from bert_models.canonical_weights import read_canonical_weights
+from bert_models.checkpoint_folder import check_folder
 from bert_models.config import EncoderConfig
 from bert_models.cross_encoders import (
     cross_encoder_task,
@@ -49,7 +50,7 @@ from bert_models.trained_heads import (
     named_tasks,
 )
 from bert_models.unread_layers import drop_unread_layers
-from bert_models.weights import check_weights, load_weights, read_weights, split_parts, weight_files
+from bert_models.weights import check_weights, load_weights, split_parts, weight_files
 from bert_runtime.bundle.manifest import sha256_file
 from bert_runtime.tasks import (
     TASKS,
@@ -240,9 +241,7 @@ def open_checkpoint(name: str | Path) -> Checkpoint:
     """
     path = local_checkpoint(name)
     revision = None if path == Path(name) else path.name
-    if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises for names that are too long or have a NUL
-        found = "a file" if os.path.lexists(path) else "nothing"
-        raise CheckpointError(f"{path!s:.200}: expected a checkpoint (a directory with config.json), found {found}")
+    check_folder(path)
     values = read_json(path / "config.json")
     name_found = values.get("model_type")
     if not isinstance(name_found, str) or name_found not in MODEL_TYPES:
@@ -275,7 +274,7 @@ def load_model(checkpoint: Checkpoint, task: Task, *, new_head: bool = False) ->
             for another task.
     """
     family = checkpoint.family
-    tensors = family.canonical_weights(read_weights(checkpoint.path))
+    tensors = read_canonical_weights(checkpoint.path, family, checkpoint.config_json)
     if not new_head:
         checkpoint.check_trained_head(task.name)
         if not isinstance(task, Reranking) or task.pooling is None:

@@ -9,6 +9,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+from bert_models.checkpoint_folder import ADAPTER_CONFIG, check_no_adapter
 from bert_models.errors import CheckpointError
 from bert_models.sentence_transformers import SETTINGS_NAMES
 from bert_models.tokenizer_files import TOKENIZER_FILES
@@ -22,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 CHECKPOINT_FILES = (
     "README.md",
     "config.json",
+    ADAPTER_CONFIG,
     *(name for name in WEIGHT_FILES if ".safetensors" in name),
     "model-*-of-*.safetensors",
     *TOKENIZER_FILES,
@@ -81,6 +83,7 @@ def _download(name: str, repo: str, revision: str | None) -> Path:
         cause = problem or (error.__cause__ if isinstance(error, LocalEntryNotFoundError) else None) or error
         raise CheckpointError(f"{name}: {_EXPECTED}, and {_reason(cause, repo, revision)}") from cause
     if missing:
+        check_no_adapter(folder)
         raise CheckpointError(
             f"{name}: expected a checkpoint (config.json and weights in one of {', '.join(WEIGHT_FILES)}), "
             f"found a model on the hub (commit {folder.name}) without {' and '.join(missing)}"

@@ -1,7 +1,7 @@
 """Weights of a checkpoint: read them from disk, load them into a model, save them."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -182,8 +182,8 @@ def check_weights(
         The tensors by parameter name, without the optional ones that are missing.
 
     Raises:
-        CheckpointError: keys are missing, unexpected, of another shape or not floating point. The message lists up
-            to 100 of each.
+        CheckpointError: keys are missing, unexpected, of another shape or not floating point, or values are not
+            finite. The message lists up to 100 of each.
     """
     parameters = dict(model.named_parameters())
     expected = set(keys.values())
@@ -199,7 +199,7 @@ def check_weights(
     ]
     no_floats = [f"{key} ({tensors[key].dtype})" for key in matched.values() if not tensors[key].is_floating_point()]
     problems = [
-        f"{len(listed)} {kind}: {', '.join(listed[:_MAX_LISTED])}{', …' if len(listed) > _MAX_LISTED else ''}"
+        f"{len(listed)} {kind}: {_listed(listed)}"
         for kind, listed in (
             ("missing", missing),
             ("unexpected", unexpected),
@@ -210,7 +210,16 @@ def check_weights(
     ]
     if problems:
         raise CheckpointError(f"{where}: the weights do not fit the configuration; " + "; ".join(problems))
+    if damaged := [key for key in matched.values() if not tensors[key].isfinite().all()]:
+        raise CheckpointError(
+            f"{where}: expected finite weights, found NaN or infinity in {_listed(damaged)}; the training run has "
+            "diverged, or the file is damaged: take an earlier checkpoint, or train again with a lower learning rate"
+        )
     return {name: tensors[key] for name, key in matched.items()}
+
+
+def _listed(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:_MAX_LISTED]) + (", …" if len(keys) > _MAX_LISTED else "")
 
 
 def load_weights(model: TaskModel, matched: Mapping[str, Tensor]) -> None:

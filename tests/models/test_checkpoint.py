@@ -121,6 +121,44 @@ def test_half_precision_weights_become_float32(copy: Path) -> None:
     assert {tensor.dtype for tensor in load_state(copy).values()} == {torch.float32}
 
 
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "base_model.model.", "module._orig_mod."])
+def test_prefixes_of_wrappers_are_left_out(
+    copy: Path, classifier_checkpoint: Path, caplog: pytest.LogCaptureFixture, prefix: str
+) -> None:
+    tensors = load_file(copy / "model.safetensors")
+    save_file({prefix + key: tensor for key, tensor in tensors.items()}, copy / "model.safetensors")
+    assert_same_weights(copy, classifier_checkpoint)
+    assert f"{copy}: the names of all weights begin with {prefix}, which is left out" in caplog.messages
+
+
+def test_a_prefix_that_some_weights_lack_is_kept(copy: Path) -> None:
+    tensors = load_file(copy / "model.safetensors")
+    wrapped = {f"module.{key}": tensor for key, tensor in tensors.items() if key != "classifier.bias"}
+    save_file({**wrapped, "classifier.bias": tensors["classifier.bias"]}, copy / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"unexpected: module\.bert\."):
+        load_state(copy)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(copy: Path, value: float) -> None:
+    edit_weights(copy, lambda tensors: tensors["classifier.bias"].fill_(value))
+    with pytest.raises(CheckpointError, match=r"NaN or infinity in classifier\.bias; the training run has diverged"):
+        load_state(copy)
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_adapter_is_refused(copy: Path, is_whole: bool) -> None:
+    """Also next to the weights of its base, which would be exported without it."""
+    values = {"peft_type": "LORA", "base_model_name_or_path": "org/base"}
+    (copy / "adapter_config.json").write_text(json.dumps(values))
+    if not is_whole:
+        (copy / "config.json").unlink()
+    with pytest.raises(
+        CheckpointError, match=r"a LoRA adapter of org/base .*; merge it first, with model\.merge_and_un"
+    ):
+        open_checkpoint(copy)
+
+
 def test_one_error_lists_all_wrong_keys(copy: Path) -> None:
     def damage(tensors: dict[str, torch.Tensor]) -> None:
         del tensors["bert.encoder.layer.0.output.dense.bias"]

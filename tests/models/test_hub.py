@@ -13,6 +13,7 @@ from huggingface_hub import constants
 from bert_bench.checkpoints import check_checkpoint, find_checkpoint
 from bert_export.cli import main
 from bert_models import CheckpointError, load_model, open_checkpoint
+from bert_models.checkpoint_folder import ADAPTER_CONFIG
 from bert_models.hub import CHECKPOINT_FILES, PICKLE_FILES, local_checkpoint
 from bert_models.sentence_transformers import SETTINGS_NAMES
 from bert_models.tokenizer_files import TOKENIZER_FILES
@@ -55,7 +56,7 @@ def test_only_needed_files_are_downloaded(hub: Hub, classifier_checkpoint: Path)
 
 
 def test_download_patterns_cover_every_file_that_is_read() -> None:
-    others = {"config.json", "modules.json", *SETTINGS_NAMES, "config_sentence_transformers.json"}
+    others = {"config.json", ADAPTER_CONFIG, "modules.json", *SETTINGS_NAMES, "config_sentence_transformers.json"}
     assert {*WEIGHT_FILES, *TOKENIZER_FILES, *others} <= {*CHECKPOINT_FILES, *PICKLE_FILES}
 
 
@@ -213,6 +214,13 @@ def test_hub_model_error_names_missing_parts(hub: Hub, tmp_path: Path) -> None:
     hub.add("toys/other", tmp_path / "nothing")
     with pytest.raises(CheckpointError, match=r"found a model on the hub .*without config.json and weights"):
         open_checkpoint("toys/other")
+
+
+def test_adapter_on_the_hub_is_refused(hub: Hub, tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "org/base"}')
+    hub.add("toys/adapter", tmp_path)
+    with pytest.raises(CheckpointError, match="found a LoRA adapter of org/base"):
+        open_checkpoint("toys/adapter")
 
 
 def test_missing_huggingface_hub_error_names_the_extra(hub_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

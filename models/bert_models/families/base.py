@@ -7,7 +7,7 @@ from typing import Any
 
 from bert_models.config import EncoderConfig
 from bert_models.errors import ConfigError
-from bert_models.families.weight_layouts import WeightTranslation
+from bert_models.families.weight_layouts import WeightTranslation, same_names
 from bert_models.field_types import type_problems
 from bert_models.pruning_schedule import TokenPruning
 from bert_runtime.tasks import FeatureExtraction, FillMask, Reranking, SparseEmbedding, TextClassification
@@ -71,7 +71,7 @@ class Family:
     encoder_weights: WeightMap
     """The encoder's modules to the checkpoint's names, without `prefix`."""
 
-    canonical_weights: WeightTranslation = dict
+    canonical_weights: WeightTranslation = same_names
     """Translates the tensors of another layout to the names that `encoder_weights` and `head_weights` use."""
 
     head_weights: Mapping[str, WeightMap]

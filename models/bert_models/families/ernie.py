@@ -4,17 +4,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from bert_models.errors import CheckpointError
 from bert_models.families.bert import BERT, bert_size
 
 __all__ = ["ERNIE"]
 
 
-def _add_task(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """Add the embedding of task 0, which `transformers` uses by default, to those of the segments."""
-    found = dict(tensors)
-    for name in [name for name in found if name.endswith("task_type_embeddings.weight")]:
+_TASKS = "task_type_embeddings.weight"
+
+
+def _add_task(tensors: Mapping[str, Any], config_json: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the embedding of task 0, which `transformers` uses by default, to those of the segments.
+
+    Without `use_task_id`, `transformers` does not read it.
+    """
+    tasks = {name: tensor for name, tensor in tensors.items() if name.endswith(_TASKS)}
+    found = {name: tensor for name, tensor in tensors.items() if name not in tasks}
+    if not config_json.get("use_task_id", False):
+        return found
+    if not tasks:
+        raise CheckpointError(f"expected {_TASKS}, since use_task_id of config.json is true, found no such weights")
+    for name, task in tasks.items():
         segments = name.replace("task_type_embeddings", "token_type_embeddings")
-        task = found.pop(name)
         if segments in found and found[segments].shape[1:] == task.shape[1:]:
             found[segments] = found[segments] + task[0]
     return found

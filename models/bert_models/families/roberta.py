@@ -71,7 +71,7 @@ _FLASH_ATTENTION = renaming(
 """Names of the FlashAttention repository's BERT, as in jina-reranker-v2."""
 
 
-def _from_flash_attention(tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _from_flash_attention(tensors: Mapping[str, Any], config_json: Mapping[str, Any]) -> dict[str, Any]:
     """Split merged projections and rename the rest."""
     found: dict[str, Any] = {}
     for name, tensor in tensors.items():
@@ -80,7 +80,7 @@ def _from_flash_attention(tensors: Mapping[str, Any]) -> dict[str, Any]:
                 found[name.replace("mixer.Wqkv", f"attention.self.{part}")] = rows
         else:
             found[name] = tensor
-    return _FLASH_ATTENTION(found)
+    return _FLASH_ATTENTION(found, config_json)
 
 
 XLM_ROBERTA = replace(_renamed("xlm-roberta", "XLMRoberta", 250002), canonical_weights=_from_flash_attention)

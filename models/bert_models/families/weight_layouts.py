@@ -4,10 +4,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["WeightTranslation", "renaming"]
+__all__ = ["WeightTranslation", "renaming", "same_names"]
 
-WeightTranslation = Callable[[Mapping[str, Any]], dict[str, Any]]
-"""Takes and returns tensors by name."""
+WeightTranslation = Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]]
+"""Takes tensors by name and the contents of `config.json`, and returns tensors by name."""
+
+
+def same_names(tensors: Mapping[str, Any], config_json: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tensors of a checkpoint that has one layout only."""
+    return dict(tensors)
 
 
 def renaming(patterns: Sequence[tuple[str, str]]) -> WeightTranslation:
@@ -17,7 +22,7 @@ def renaming(patterns: Sequence[tuple[str, str]]) -> WeightTranslation:
     merged tensor, see `bert_models.families.base.WeightMap`.
     """
 
-    def rename(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def rename(tensors: Mapping[str, Any], config_json: Mapping[str, Any]) -> dict[str, Any]:
         renamed: dict[str, Any] = {}
         for name, tensor in tensors.items():
             new = name

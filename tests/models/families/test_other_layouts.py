@@ -1,11 +1,14 @@
 """Checkpoints whose tensors have other names than in transformers."""
 
+import json
 from pathlib import Path
 
+import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 
-from bert_models import load_model, open_checkpoint
+from bert_models import CheckpointError, load_model, open_checkpoint
 
 from ..toy import TOLERANCE, inputs, save_reference
 from ..toy_families import reference
@@ -43,3 +46,24 @@ def test_ernie_without_tasks(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
         assert float((ours.encoder(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
+
+
+def test_ernie_adds_tasks_only_where_they_are_used(tmp_path: Path) -> None:
+    with_tasks = reference("ernie", "Model")
+    folder = save_reference(with_tasks, tmp_path)
+    tensors, config = load_file(folder / "model.safetensors"), folder / "config.json"
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps({**values, "use_task_id": False}))
+    theirs = transformers.ErnieModel.from_pretrained(folder).eval()
+    checkpoint = open_checkpoint(folder)
+    ours = load_model(checkpoint, checkpoint.task("sentence-embedding"))
+    ids, attention, segments = inputs(3, "random")
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, attention_mask=attention, token_type_ids=segments).last_hidden_state
+        assert float((ours.encoder(ids, attention, segments) - expected).abs().max()) <= TOLERANCE
+    config.write_text(json.dumps(values))
+    del tensors["embeddings.task_type_embeddings.weight"]
+    save_file(tensors, folder / "model.safetensors")
+    checkpoint = open_checkpoint(folder)
+    with pytest.raises(CheckpointError, match=r"expected task_type_embeddings\.weight, since use_task_id .* is true"):
+        load_model(checkpoint, checkpoint.task("sentence-embedding"))

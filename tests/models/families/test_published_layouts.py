@@ -116,7 +116,7 @@ def test_published_nomic_bert_with_the_decoder_bias_of_its_code(tmp_path: Path) 
 
     checkpoint = open_checkpoint(published(tmp_path, values, theirs, rename))
     assert checkpoint.was_trained_for("fill-mask")
-    keys = checkpoint.family.canonical_weights(load_file(tmp_path / "model.safetensors"))
+    keys = checkpoint.family.canonical_weights(load_file(tmp_path / "model.safetensors"), values)
     assert torch.equal(keys["cls.predictions.bias"], theirs.cls.predictions.bias)
 
 
