@@ -12,7 +12,7 @@ from bert_runtime.records import read_records
 from bert_runtime.records.retrieval import RetrievalData, read_retrieval_folder
 from bert_runtime.retrieval import run_of_vectors, score_run
 from bert_runtime.tasks import Example, Outputs, SentenceEmbedding, Task, TextInput
-from bert_runtime.tasks.values import stack_single_window
+from bert_runtime.tasks.values import PromptedText, stack_single_window
 from bert_runtime.tokenization import TextTokenizer
 
 __all__ = ["LabelledData", "LabelledFile", "LabelledRetrieval", "read_labelled"]
@@ -72,8 +72,8 @@ class LabelledRetrieval(NamedTuple):
 
     name: str
     data: RetrievalData
-    inputs: list[TextInput]
-    """The queries and the documents, with their prompts where the model does not put one in front of every text."""
+    inputs: Sequence[TextInput]
+    """The queries and the documents, with their prompts."""
 
     @property
     def path(self) -> Path:
@@ -113,7 +113,7 @@ def read_labelled(
         )
     data = read_retrieval_folder(path)
     inputs = [
-        TextInput(prompt + text)
+        PromptedText(prompt + text)
         for prompt, texts in zip(task.ranking_prompts, (data.queries, data.corpus), strict=True)
         for text in texts.values()
     ]

@@ -11,7 +11,8 @@ from click.testing import Result
 
 from bert_export import ExportError, export
 from bert_runtime import Model, load
-from bert_runtime.records.retrieval import read_run
+from bert_runtime.records.retrieval import read_retrieval_folder, read_run
+from bert_runtime.retrieval import evaluate_retrieval
 
 Run = Callable[..., Result]
 
@@ -99,6 +100,15 @@ def test_prompts_of_queries_and_documents(folder: Path, prompted_bundle: Path, m
     without = json.loads(run("evaluate", prompted_bundle, folder, "--prompt", "", "--json").stdout)
     expected = trec_eval(folder, model.encode(QUERIES), model.encode(DOCUMENTS))
     assert {key: without[key] for key in expected} == pytest.approx(expected, abs=1e-6)
+
+
+def test_exports_are_judged_with_the_prompts_of_evaluate(folder: Path, prompted_bundle: Path, tmp_path: Path) -> None:
+    """Also where the model has a default prompt, as this one has."""
+    checkpoint = prompted_bundle.parent / "checkpoint"
+    manifest = export(checkpoint, tmp_path / "bundle", evaluate=folder, precisions=["fp32"])
+    found = manifest.variants[0].metrics
+    expected = evaluate_retrieval(load(tmp_path / "bundle", threads=1), read_retrieval_folder(folder))
+    assert {key: found[key] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
 def test_int8_is_gated_by_ndcg(folder: Path, embedding_checkpoint: Path, tmp_path: Path) -> None:

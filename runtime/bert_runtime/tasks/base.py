@@ -12,7 +12,7 @@ from tokenizers import Encoding
 from bert_runtime.errors import BundleError, InputError
 from bert_runtime.numerics import FloatArray
 from bert_runtime.records import Record
-from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, WindowedText
+from bert_runtime.tasks.values import Example, Outputs, PromptedText, Result, TextInput, WindowedText
 from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = ["Task"]
@@ -81,8 +81,10 @@ class Task(ABC):
         return ""
 
     def prefixed(self, inputs: Sequence[TextInput]) -> list[TextInput]:
-        """Return inputs with `text_prefix`, as they are tokenized."""
-        return [item._replace(text=self.text_prefix + item.text) for item in inputs] if self.text_prefix else [*inputs]
+        """Return inputs with `text_prefix`, as they are tokenized; `PromptedText` stays as it is."""
+        if not (prefix := self.text_prefix):
+            return [*inputs]
+        return [item if isinstance(item, PromptedText) else item._replace(text=prefix + item.text) for item in inputs]
 
     @property
     def output_width(self) -> int | None:

@@ -22,7 +22,7 @@ from bert_runtime.tasks.ranking_rows import (
     read_ranking_row,
 )
 from bert_runtime.tasks.text_inputs import separate_texts
-from bert_runtime.tasks.values import Example, Outputs, Result, TextInput, stack_single_window
+from bert_runtime.tasks.values import Example, Outputs, PromptedText, Result, TextInput, stack_single_window
 from bert_runtime.tasks.vector_results import Embedding
 from bert_runtime.vector_quantization import (
     EMBEDDING_PRECISIONS,
@@ -187,8 +187,8 @@ class SentenceEmbedding(Task):
 
     @property
     def ranking_prompts(self) -> tuple[str, str]:
-        """Prompts in front of a query and of a document, which are added to them where `text_prefix` is empty."""
-        return ("", "") if self.text_prefix else (self.for_queries().text_prefix, self.for_documents().text_prefix)
+        """Prompts in front of a query and of a document, see `for_queries`."""
+        return self.for_queries().text_prefix, self.for_documents().text_prefix
 
     @property
     def metric(self) -> str:
@@ -259,7 +259,7 @@ class SentenceEmbedding(Task):
 
     def _prompted(self, query: str, *documents: str) -> tuple[TextInput, ...]:
         prompts = self.ranking_prompts
-        return (TextInput(prompts[0] + query), *(TextInput(prompts[1] + document) for document in documents))
+        return (PromptedText(prompts[0] + query), *(PromptedText(prompts[1] + document) for document in documents))
 
     def check_rows(self, records: Sequence[Record]) -> None:
         """Raise `DataError` if only some rows have a score, or none has and a column looks like one."""
@@ -287,7 +287,7 @@ class SentenceEmbedding(Task):
 
     def rank(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, dict[str, float]]:
         """Return the scores of the ten nearest of all distinct second texts by first text, by `similarity`."""
-        texts = [text.text for example in examples for text in example.inputs]  # outputs have `text_prefix`, too
+        texts = [text.text for example in examples for text in example.inputs]
         return rank_vectors(texts, self.float_vectors(outputs), self.similarity)
 
     def float_vectors(self, outputs: Sequence[Outputs]) -> FloatArray:

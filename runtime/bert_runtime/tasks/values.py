@@ -12,7 +12,8 @@ from bert_runtime.numerics import FloatArray
 from bert_runtime.tasks.vocabulary import Vocabulary
 
 __all__ = [
-    "Example", "Outputs", "Result", "TextInput", "WindowedText", "max_abs_difference", "stack_single_window",
+    "Example", "Outputs", "PromptedText", "Result", "TextInput", "WindowedText", "max_abs_difference",
+    "stack_single_window",
 ]  # fmt: skip
 
 WindowedText = Literal["text", "text_pair"]
@@ -24,6 +25,12 @@ class TextInput(NamedTuple):
 
     text: str
     text_pair: str | None = None
+
+
+class PromptedText(TextInput):
+    """A text that has its prompt: `Task.prefixed` puts none in front of it."""
+
+    __slots__ = ()
 
 
 class Example(NamedTuple):

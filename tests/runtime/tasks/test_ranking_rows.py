@@ -107,8 +107,10 @@ def test_queries_and_documents_get_their_prompts() -> None:
     assert [text.text for text in task.example(record(text="a", text_pair="b")).inputs] == ["search: a", "found: b"]
     scored = task.example(record(text="a", text_pair="b", score=1))
     assert [text.text for text in scored.inputs] == ["a", "b"]
-    default = replace(task, prompt_name="query")  # which the runtime puts in front of every text
-    assert [text.text for text in default.example(record(text="a", text_pair="b")).inputs] == ["a", "b"]
+    default = replace(task, prompt_name="query")  # which is put in front of texts that are neither
+    inputs = default.example(record(text="a", text_pair="b")).inputs
+    assert [text.text for text in default.prefixed(inputs)] == ["search: a", "found: b"]
+    assert [text.text for text in default.prefixed(scored.inputs)] == ["search: a", "search: b"]
 
 
 VECTORS = {"a": [1, 0], "b": [0, 1], "x": [2, 1], "y": [0, 2], "z": [0.5, 2.5]}
@@ -140,7 +142,7 @@ def test_answers_are_ranked_by_the_models_similarity(similarity: str, first: str
 
 @pytest.mark.parametrize("default", [None, "query"])
 def test_a_model_with_a_default_prompt_is_ranked(default: str | None, toy_vocab: Path) -> None:
-    """The runtime puts it in front of every text, so that outputs have other texts than the rows."""
+    """It is in front of documents, too, which have no prompt of their own here."""
     task = SentenceEmbedding(dimensions=8, normalize=False, prompts={"query": "the "}, prompt_name=default)
     model = with_runner(Pooled(8), task, wordpiece(toy_vocab), 64)
     rows = [{"text": f"my card {number}", "text_pair": f"my card {number}"} for number in range(30)]
