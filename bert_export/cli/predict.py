@@ -98,6 +98,8 @@ def predict(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     _check_usage(texts, pair, question, input_file)
+    if input_file is not None and output_file is not None and _is_replaced(input_file, output_file):
+        raise click.UsageError(f"--output {output_file} is the --input file, which would be lost; name another file")
     if is_array_file(output_file) and on_error == "return":
         raise click.UsageError("--on-error return has no place in arrays; choose skip, or write JSON lines")
     if output_file is not None:
@@ -147,6 +149,11 @@ def _check_usage(texts: tuple[str, ...], pair: str | None, question: str | None,
         raise click.UsageError("--pair needs a TEXT; a file has pairs in its columns text and text_pair")
     if not texts and input_file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError("expected a TEXT, --input FILE, or texts on stdin")
+
+
+def _is_replaced(input_file: Path, output_file: Path) -> bool:
+    """Return whether the results would replace the inputs, also where the two paths differ."""
+    return output_file.is_file() and input_file.is_file() and output_file.samefile(input_file)
 
 
 def _line_format(

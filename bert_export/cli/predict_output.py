@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
+
+import click
 
 from bert_export.output_files import write_errors
 from bert_runtime.bundle.atomic_files import atomic_write, is_device
@@ -49,7 +51,7 @@ def encodable(line: str) -> str:
 def open_output(path: Path) -> Iterator[TextIO]:
     """Open a file that replaces `path` once it is complete; a pipe or a device is written to directly, line by line.
 
-    After an error of an input, `path` is unchanged, and what was written before is in a file beside it.
+    After an error or Ctrl-C, `path` is unchanged, and what was written before is in a file beside it.
 
     Raises:
         DataError: `path` cannot be written to.
@@ -65,12 +67,17 @@ def open_output(path: Path) -> Iterator[TextIO]:
 
 @contextmanager
 def _keep_written(stream: TextIO, name: str) -> Iterator[None]:
-    """Name what has been written to the file `stream` as `name` where the block ends with an error of this project."""
+    """Name what has been written to the file `stream` as `name` where the block ends with an error or Ctrl-C."""
+    written = Path(stream.name)
     try:
         yield
-    except BertError as error:
-        if not stream.tell():
+    except BaseException as error:
+        with suppress(OSError):  # a full disk: what fits on it is kept
+            stream.flush()
+        if not written.stat().st_size:
             raise
-        stream.flush()
-        kept = Path(stream.name).replace(Path(stream.name).with_name(name))
-        raise BertError(f"{error}; the results before it are in {kept}") from None
+        kept = written.replace(written.with_name(name))
+        if isinstance(error, BertError):
+            raise BertError(f"{error}; the results before it are in {kept}") from None
+        click.echo(f"the results until then are in {kept}", err=True)
+        raise

@@ -1,6 +1,7 @@
 """`bert-export predict`: inputs from arguments, files and stdin, results on stdout or in a file."""
 
 import contextlib
+import errno
 import gzip
 import json
 import os
@@ -9,7 +10,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,38 @@ def test_interrupted_predict_leaves_no_output(
     assert result.exit_code == 1
     assert "Aborted!" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_results_before_any_error_are_kept(
+    run: Run, classifier_bundle: Path, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    answer = model("hello")  # before `stream`, which it calls, is another
+
+    def fail_late(*_arguments: Any, **_options: Any) -> Iterator[Any]:
+        yield answer
+        raise error
+
+    monkeypatch.setattr(Model, "stream", fail_late)
+    result = run("predict", classifier_bundle, *TEXTS, "--output", tmp_path / "out.jsonl")
+    assert result.exit_code == 1
+    partial = tmp_path / "out.jsonl.partial"
+    assert f"the results until then are in {partial}\n" in result.stderr
+    assert list(tmp_path.iterdir()) == [partial]
+    assert len(partial.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("output", ["data.jsonl", "folder/../data.jsonl", "link.jsonl", "hard.jsonl"])
+def test_the_input_is_not_replaced(run: Run, classifier_bundle: Path, tmp_path: Path, output: str) -> None:
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"text": "hello"}\n')
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.jsonl").symlink_to(path)
+    (tmp_path / "hard.jsonl").hardlink_to(path)
+    result = run("predict", classifier_bundle, "--input", path, "--output", tmp_path / output)
+    assert result.exit_code == 2
+    assert "is the --input file, which would be lost; name another file" in " ".join(result.stderr.split())
+    assert path.read_text() == '{"text": "hello"}\n'
 
 
 def test_unwritable_output_is_reported(run: Run, classifier_bundle: Path, tmp_path: Path) -> None:
