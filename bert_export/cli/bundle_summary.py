@@ -8,6 +8,7 @@ import click
 
 from bert_export.cli.terminal import is_terminal, print_heading, print_table, print_text
 from bert_export.compression_summary import COMPRESSION_KEY, PRUNING_KEY, describe_compression, describe_pruning
+from bert_export.input_summary import describe_inputs
 from bert_runtime.bundle.manifest import AttentionGraph, Manifest, Variant
 from bert_runtime.cpu.native_kernels import HOW_TO_GET_KERNELS, kernel_names, kernels_missing
 from bert_runtime.errors import BundleError
@@ -154,7 +155,9 @@ def _graph_details(variant: Variant) -> list[str]:
     if variant.evaluated_on:
         details.append(f"evaluated on: {variant.evaluated_on}")
     if texts := variant.quantization.get("calibration"):
-        details.append(f"calibrated on: {texts['inputs']} inputs of {texts['source']}, {texts['tokens']} tokens")
+        details.append(f"calibrated on: {describe_inputs(texts)}, {texts['tokens']} tokens")
+    if texts := variant.quantization.get("judged_on"):
+        details.append(f"judged on: {describe_inputs(texts)}")
     return details
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
+from bert_export.input_summary import describe_inputs
 from bert_export.report import charts
 from bert_export.report.data import Report
 from bert_export.report.evaluation import VariantEvaluation
@@ -58,6 +59,7 @@ def _environment() -> Environment:
         "readable": readable,
         "heading": heading,
         "number": _number,
+        "inputs": describe_inputs,
         "measure": _measure,
         "percent": lambda share: f"{share * 100:.1f} %",
         "points": lambda share: f"{share * 100:+.1f}",

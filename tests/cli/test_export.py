@@ -245,7 +245,9 @@ def test_calibration_is_recorded_and_repeats(run: Run, classifier_checkpoint: Pa
     for bundle in (first, second):
         result = run("export", classifier_checkpoint, bundle, "--calibrate", texts, "--precision", "int8")
         assert result.exit_code == 0
-    assert "calibrated on: 160 inputs of texts.txt, " in run("inspect", second).stdout
+    shown = run("inspect", second).stdout
+    assert "calibrated on: 160 inputs of texts.txt, " in shown
+    assert "judged on: 80 inputs of texts.txt\n" in shown
     assert "calibrating INT8 on 160 inputs of texts.txt" in result.stderr
     for name in ("model.int8.onnx", "model.int8.onnx.data"):
         contents = [(bundle / name).read_bytes() for bundle in (first, second, built_in)]

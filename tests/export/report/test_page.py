@@ -191,6 +191,15 @@ def test_a_manifest_of_a_later_release_has_a_page(classifier_report: Report) -> 
         assert shown in text
 
 
+def test_the_inputs_that_quantized_and_judged_are_told_apart(classifier_report: Report) -> None:
+    calibration = {"inputs": 193, "built_in_inputs": 160, "source": "calib.csv"}
+    judged = {"inputs": 1500, "source": "dev.csv", "calibrated_on_too": True}
+    variant = replace(classifier_report.variants[1], quantization={"calibration": calibration, "judged_on": judged})
+    text = _Page(render_page(replace(classifier_report, variants=(classifier_report.variants[0], variant)))).text
+    assert "33 inputs of calib.csv and 160 built-in ones" in text
+    assert "1,500 inputs of dev.csv, which it was calibrated on, too" in text
+
+
 def test_variants_for_a_gpu_are_listed_with_what_was_recorded(classifier_report: Report) -> None:
     golden = Path(__file__).parents[2] / "fixtures" / "bundle.v1.json"
     variants = Manifest.from_json(golden.read_text(encoding="utf-8")).variants
