@@ -1,5 +1,6 @@
 """Prepare a search: check what is given, and measure the uncompressed model."""
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import ceil
@@ -23,6 +24,7 @@ from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.run import unlabelled_examples
 from bert_models.errors import CompressionError, ConfigError
 from bert_models.first_token import check_prunable
+from bert_models.hub import CHECKPOINT_FILES
 from bert_runtime.bundle.manifest import MANIFEST_NAME, sha256_file
 from bert_runtime.errors import DataError
 from bert_runtime.machine import describe
@@ -86,13 +88,23 @@ class SearchRequest:
         return {
             "steps": _STEPS,
             "processor": f"{machine['cpu']}, {machine['cpu_model']}",  # latencies of another one mean nothing here
+            "cores": machine["cores"],  # nor those with other cores of it
             **asdict(self.goal),
             **self.settings.identity(),
             "training": self.settings.training(epochs=1).to_dict(),
             "checkpoint": source.sha256(),
+            "settings of the checkpoint": _settings_sha256(source.path),
             "columns": dict(self.columns),
             **{f"sha256 of {name}": None if path is None else sha256_file(path) for name, path in files.items()},
         }
+
+
+def _settings_sha256(checkpoint: Path) -> str:
+    """Return the SHA-256 of the names and hashes of a checkpoint's files without weights: configuration, tokenizer."""
+    found = {path for pattern in CHECKPOINT_FILES for path in checkpoint.glob(pattern)}
+    kept = sorted(path for path in found if path.suffix not in (".safetensors", ".bin", ".md"))
+    lines = [f"{path.relative_to(checkpoint).as_posix()} {sha256_file(path)}\n" for path in kept]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def check_task(source: Checkpoint) -> Task:

@@ -1,12 +1,17 @@
 """Preparation of a search: copies of rows, and how many tokens candidates may keep."""
 
+import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bert_export.compression.preparation import augment, kept_percents
+from bert_export.compression.goal import CompressionSettings, Goal
+from bert_export.compression.preparation import SearchRequest, augment, kept_percents
 from bert_models import load_model, open_checkpoint
 from bert_runtime.errors import DataError
+from bert_runtime.machine import describe
 from bert_runtime.records import Record
 from bert_runtime.tasks import Task
 from bert_runtime.tokenization import TextTokenizer
@@ -46,3 +51,28 @@ def test_tokens_are_pruned_where_the_task_the_encoder_and_the_texts_allow_it(
     mean = open_checkpoint(embedding_checkpoint)
     assert kept_percents(mean, mean.task(), "auto", long, lines.append) == (100,)
     assert "sentence-embedding with mean pooling reads every token of a text" in lines.pop()
+
+
+def test_a_search_goes_on_only_with_equal_files_and_cores(
+    classifier_checkpoint: Path, labelled: Path, train_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(classifier_checkpoint, tmp_path / "checkpoint"))
+    request = SearchRequest(
+        goal=Goal(speedup=2), settings=CompressionSettings(), checkpoint=folder, output=tmp_path / "small",
+        train=train_file, unlabelled=None, dev=labelled, test=None, columns={},
+    )  # fmt: skip
+
+    def identity() -> dict[str, Any]:
+        return request.identity(open_checkpoint(folder))
+
+    before = identity()
+    (folder / "README.md").write_text("of no importance")
+    assert identity() == before
+    for name in ("config.json", "tokenizer_config.json"):
+        values = json.loads((folder / name).read_text()) if (folder / name).is_file() else {}
+        (folder / name).write_text(json.dumps({**values, "noted": 1}))
+        assert identity() != before
+        before = identity()
+    machine = describe()
+    monkeypatch.setattr("bert_export.compression.preparation.describe", lambda: {**machine, "cores": 99})
+    assert identity() != before
