@@ -1,7 +1,7 @@
 """Choose the default precision of a bundle: the fastest of the CPU variants that are accurate enough."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bert_export.labelled_data import LabelledData
 from bert_export.paired_bootstrap import is_within
@@ -13,6 +13,9 @@ from bert_runtime.variant_choice import gains_speed
 __all__ = ["DefaultPrecision", "choose_default_precision", "with_metrics"]
 
 
+_Built = TypeVar("_Built", bound=BuiltVariant)
+
+
 class DefaultPrecision(NamedTuple):
     """The default precision and its reason."""
 
@@ -22,7 +25,7 @@ class DefaultPrecision(NamedTuple):
     """The precisions that are accurate enough to be the default, whether or not they are fast enough."""
 
 
-def with_metrics(task: Task, built: Sequence[BuiltVariant], labelled: LabelledData) -> list[BuiltVariant]:
+def with_metrics(task: Task, built: Sequence[_Built], labelled: LabelledData) -> list[_Built]:
     """Add the task metrics on a labelled file to the variants.
 
     Args:

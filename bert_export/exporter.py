@@ -163,6 +163,8 @@ def export(
             choose_schedule(context, graph, fusions, labelled, max_drop)
         whole = None if torch_model.config.token_pruning is None else graph_outputs(context, graph, fusions)
         fp32 = build_fp32(context, graph, fusions)
+        if labelled is not None:  # now: where the metric is undefined, the rest is of no use
+            (fp32,) = with_metrics(torch_model.runtime_task(), [fp32], labelled)
         pruning = None if whole is None else measure_pruning(context, fp32.outputs, whole, labelled)
         built: list[BuiltVariant] = [fp32]
         if "int8" in plan.cpu:
@@ -200,10 +202,10 @@ def _embedding_settings(task: Task, dimensions: int | None, *, layer_norm: bool)
 
 
 def _measure(context: BuildContext, built: Sequence[BuiltVariant], labelled: LabelledData | None) -> list[BuiltVariant]:
-    """Add the task metrics on the labelled file, and the latencies of the CPU variants."""
+    """Add the task metrics on the labelled file, which FP32 has already, and the latencies of the CPU variants."""
     task = context.torch_model.runtime_task()
     if labelled is not None:
-        built = with_metrics(task, built, labelled)
+        built = [built[0], *with_metrics(task, built[1:], labelled)]
     context.progress("timing the variants")
     on_cpu = {item.variant.precision: item for item in built if item.variant.target == "cpu"}
     runs = {precision: item.runtime_model.session.run for precision, item in on_cpu.items()}
