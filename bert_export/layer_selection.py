@@ -8,7 +8,7 @@ from typing import Any
 from bert_export.errors import ExportError
 from bert_runtime.tasks import FeatureExtraction, Task
 
-__all__ = ["layers_option", "select_layers", "with_layers"]
+__all__ = ["check_layers", "layers_option", "select_layers", "with_layers"]
 
 _RANGE = re.compile(r"\s*(-?\d{1,9})?\s*(:)?\s*(-?\d{1,9})?\s*", re.ASCII)
 """A number, or two of them with a colon, either of which may be left out."""
@@ -56,11 +56,23 @@ def select_layers(layers: str | int | Sequence[int], num_layers: int) -> tuple[i
     return tuple(_index(layer, num_layers) for layer in chosen)
 
 
-def _parse(part: str, whole: str, num_layers: int) -> list[int]:
-    """Return the indices that a number or a range stands for."""
+def check_layers(layers: str) -> None:
+    """Raise `ExportError` for a text that names no layers, whatever the model, see `select_layers`."""
+    for part in layers.split(","):
+        _match(part, layers)
+
+
+def _match(part: str, whole: str) -> re.Match[str]:
+    """Return the match of a number or a range; raise `ExportError` for anything else."""
     match = _RANGE.fullmatch(part)
     if match is None or not part.strip() or (match[2] is None and match[3] is not None):
         raise ExportError(f"expected layers as numbers and ranges, found {whole!r:.80}; {_HOW}")
+    return match
+
+
+def _parse(part: str, whole: str, num_layers: int) -> list[int]:
+    """Return the indices that a number or a range stands for."""
+    match = _match(part, whole)
     if match[2] is None:
         return [_index(int(match[1]), num_layers)]
     first = 0 if match[1] is None else _index(int(match[1]), num_layers)

@@ -10,6 +10,7 @@ from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import count_progress
 from bert_export.cli.terminal import print_table
+from bert_runtime.bundle.manifest import PRECISIONS
 from bert_runtime.bundle.schema import to_plain
 from bert_runtime.plan import TUNING_NAME
 from bert_runtime.records import read_records
@@ -41,6 +42,7 @@ _calibration_option = option_group("Calibration")
 )
 @_calibration_option(
     "--precision",
+    type=click.Choice(["auto", *PRECISIONS]),
     default="auto",
     show_default=True,
     help="Variant that the rows run through; auto: the one of this machine.",

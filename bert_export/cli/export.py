@@ -19,8 +19,11 @@ from bert_export.cli.options import (
 from bert_export.cli.output import predict_arguments, print_json, print_next
 from bert_export.cli.param_types import CHECKPOINT, PATH
 from bert_export.cli.progress import stage_progress
+from bert_export.errors import ExportError
+from bert_export.layer_selection import check_layers
 from bert_export.targets import PRECISIONS_BY_TARGET
 from bert_runtime.bundle.manifest import PADDING_MODES, PRECISIONS
+from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.feature_extraction import LAYER_COMBINATIONS
 
 __all__ = ["export"]
@@ -45,6 +48,15 @@ model_option = option_group("Model")
 variants_option = option_group("Variants")
 
 
+def _check_layers(context: click.Context, parameter: click.Parameter, layers: str | None) -> str | None:
+    if layers is not None:
+        try:
+            check_layers(layers)
+        except ExportError as error:
+            raise click.BadParameter(str(error)) from None
+    return layers
+
+
 @click.command(
     cls=ExampleCommand,
     short_help="Export CHECKPOINT: capture, fuse, quantize, verify.",
@@ -59,7 +71,7 @@ variants_option = option_group("Variants")
 )
 @click.argument("checkpoint", type=CHECKPOINT)
 @bundle_argument
-@model_option("--task", help="Task of the model, if the checkpoint does not say.")
+@model_option("--task", type=click.Choice(list(TASKS)), help="Task of the model, if the checkpoint does not say.")
 @variants_option(
     "--target",
     "targets",
@@ -80,12 +92,16 @@ variants_option = option_group("Variants")
     "FP16 for a GPU. bf16: for a CPU with AVX512-BF16 or arm64's BF16, between FP32 and INT8 in speed and in accuracy.",
 )
 @model_option(
-    "--max-tokens", type=int, show_default="the checkpoint's maximum", help="Maximum tokens of an input sequence."
+    "--max-tokens",
+    type=click.IntRange(min=3),
+    show_default="the checkpoint's maximum",
+    help="Maximum tokens of an input sequence.",
 )
 @model_option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
 @model_option(
     "--layers",
     metavar="LAYERS",
+    callback=_check_layers,
     show_default="-1, the last",
     help="feature-extraction: hidden states to read: numbers, and ranges with both ends included, such as -4:-1 for "
     "the last four layers; 0 is the embeddings. Layers above the highest one are left out.",
@@ -192,6 +208,8 @@ def export(
         max_drop = 1.0
     elif evaluate is None:
         raise click.UsageError("--max-drop limits the loss on labelled data: give these with --evaluate")
+    if opset is not None:
+        _check_opset(opset)
     with stage_progress(_expected_stages(targets, precisions)) as progress:
         manifest = export_checkpoint(
             checkpoint, bundle,
@@ -207,6 +225,16 @@ def export(
         print_export(bundle, manifest)
     print_next("bert-export", "predict", bundle, *predict_arguments(manifest.task))
     print_next("bert-export", "tune", bundle, why="on the machine that will serve it")
+
+
+def _check_opset(opset: int) -> None:
+    """Raise `click.UsageError` for an opset that no graph can be written in, with the reason."""
+    from bert_export.capture import check_opset
+
+    try:
+        check_opset(opset)
+    except ExportError as error:
+        raise click.UsageError(f"--opset: {error}") from None
 
 
 def _expected_stages(targets: tuple[str, ...], precisions: tuple[str, ...]) -> dict[str, float]:

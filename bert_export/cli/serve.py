@@ -12,6 +12,7 @@ from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import engine_option
 from bert_export.cli.param_types import PATH
 from bert_runtime import InputError
+from bert_runtime.bundle.manifest import PRECISIONS
 from bert_runtime.cascade import read_task
 
 __all__ = ["serve"]
@@ -65,7 +66,13 @@ def _named_bundles(bundles: Sequence[str]) -> dict[str, Path]:
 @address_option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 for all.")
 @address_option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 for a free port.")
 @address_option("--uds", type=PATH, help="Unix socket to listen on instead.")
-@engine_option("--precision", default="auto", show_default=True, help="fp32, fp16, int8, bf16 or auto.")
+@engine_option(
+    "--precision",
+    type=click.Choice(["auto", *PRECISIONS]),
+    default="auto",
+    show_default=True,
+    help="Variant to run, as of predict.",
+)
 @engine_option("--device", default="auto", show_default=True, help="cpu, cuda, cuda:1, tensorrt or auto.")
 @engine_option(
     "--threads",

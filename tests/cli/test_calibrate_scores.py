@@ -98,6 +98,12 @@ def test_a_linked_manifest_is_not_written(run: Run, bundle: Path, rows: Path, tm
     assert "bundle.json: expected a file, found a link to" in result.stderr
 
 
+def test_an_unknown_precision_is_wrong_usage(run: Run, bundle: Path, rows: Path) -> None:
+    result = run("calibrate-scores", bundle, rows, "--precision", "fp4")
+    assert result.exit_code == 2
+    assert "'fp4' is not one of 'auto', 'fp32'" in result.stderr
+
+
 def test_other_tasks_are_refused(run: Run, embedding_bundle: Path, rows: Path) -> None:
     result = run("calibrate-scores", embedding_bundle, rows)
     assert result.exit_code == 1

@@ -134,9 +134,11 @@ def test_missing_checkpoint_is_reported(run: Run, output_folder: Path, tmp_path:
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--task", "translation"], 1, "unknown task 'translation'; expected one of text-classification, "),
+        (["--task", "translation"], 2, "'translation' is not one of 'text-classification', "),
         (["--max-tokens", "65"], 1, "expected a maximum length of 3 to 64 tokens, found 65"),
-        (["--max-tokens", "0"], 1, "expected a maximum length of 3 to 64 tokens, found 0"),
+        (["--max-tokens", "0"], 2, "0 is not in the range x>=3"),
+        (["--layers", "1;2"], 2, "expected layers as numbers and ranges, found '1;2'"),
+        (["--layers", "1"], 1, "layers is a setting of feature-extraction"),
         (["--max-tokens", "many"], 2, "'many' is not a valid integer"),
         (["--max-drop", "-1"], 2, "-1.0 is not in the range x>=0"),
         (["--max-drop", "1"], 2, "--max-drop limits the loss on labelled data: give these with --evaluate"),

@@ -204,6 +204,6 @@ def test_unsupported_opset_is_explained(
     run: Run, classifier_checkpoint: Path, output_folder: Path, opset: int, message: str
 ) -> None:
     result = run("export", classifier_checkpoint, output_folder, "--opset", opset)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.stderr
     assert not list(output_folder.iterdir())

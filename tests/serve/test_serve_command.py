@@ -112,3 +112,22 @@ def test_what_is_no_bundle_is_refused_before_the_server_starts(started: dict[str
 @pytest.mark.parametrize("option", ["--port=70000", "--threads=0", "--max-texts=0", "--log-level=loud"])
 def test_values_out_of_range_are_wrong_usage(embedding_bundle: Path, option: str) -> None:
     assert run(embedding_bundle, option).exit_code == 2
+
+
+@pytest.mark.parametrize("source", ["flag", "environment", "file"])
+def test_a_precision_is_checked_wherever_it_comes_from(
+    started: dict[str, Any], embedding_bundle: Path, tmp_path: Path, source: str
+) -> None:
+    def with_precision(name: str) -> Result:
+        if source == "flag":
+            return run(embedding_bundle, "--precision", name)
+        if source == "environment":
+            return run(embedding_bundle, BERT_SERVE_PRECISION=name)
+        (tmp_path / "serve.toml").write_text(f'precision = "{name}"\n', encoding="utf-8")
+        return run(embedding_bundle, "--config", tmp_path / "serve.toml")
+
+    assert with_precision("int8").exit_code == 0
+    assert started["settings"].engine.load_options["precision"] == "int8"
+    refused = with_precision("fp4")
+    assert refused.exit_code == 2
+    assert "'fp4' is not one of 'auto', 'fp32'" in refused.output
