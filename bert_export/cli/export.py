@@ -9,6 +9,7 @@ from bert_export.cli.bundle_summary import print_export
 from bert_export.cli.help import ExampleCommand, option_group
 from bert_export.cli.options import (
     bundle_argument,
+    check_columns_usage,
     columns_option,
     drop_unset,
     force_option,
@@ -208,6 +209,9 @@ def export(
         max_drop = 1.0
     elif evaluate is None:
         raise click.UsageError("--max-drop limits the loss on labelled data: give these with --evaluate")
+    check_columns_usage(columns, evaluate=evaluate, calibrate=calibrate)
+    if weight_bits is not None and ("cpu" not in targets or {"auto", "int8"}.isdisjoint(precisions)):
+        raise click.UsageError("--weight-bits are those of INT8 for the CPU: add --target cpu and --precision int8")
     if opset is not None:
         _check_opset(opset)
     with stage_progress(_expected_stages(targets, precisions)) as progress:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "bundle_argument",
+    "check_columns_usage",
     "columns_option",
     "combine",
     "decoding_option",
@@ -69,6 +70,19 @@ columns_option = input_option(
     help="Columns of the file for the fields read, e.g. text=sentence,label=category; column numbers from 0 if the "
     "file has no header.",
 )
+
+
+def check_columns_usage(columns: Mapping[str, str] | None, **files: Path | None) -> None:
+    """Raise `click.UsageError` for `--columns` without a file that has them.
+
+    Args:
+        columns: the value of `--columns`.
+        **files: the files by the names of their options.
+    """
+    if columns is not None and all(file is None for file in files.values()):
+        options = " or ".join(f"--{name}" for name in files)
+        raise click.UsageError(f"--columns names the columns of a file: give that with {options}")
+
 
 threads_option = engine_option(
     "--threads",

@@ -12,6 +12,7 @@ from bert_export.cli.array_output import check_array_task, is_array_file, write_
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import (
     bundle_argument,
+    check_columns_usage,
     columns_option,
     inference_options,
     input_option,
@@ -98,6 +99,7 @@ def predict(
     Options of tasks, such as --top-k, default to the bundle's settings.
     """
     _check_usage(texts, pair, question, input_file)
+    check_columns_usage(columns, input=input_file)
     if input_file is not None and output_file is not None and _is_replaced(input_file, output_file):
         raise click.UsageError(f"--output {output_file} is the --input file, which would be lost; name another file")
     if is_array_file(output_file) and on_error == "return":

@@ -8,6 +8,7 @@ import click
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import (
     bundle_argument,
+    check_columns_usage,
     columns_option,
     drop_unset,
     engine_option,
@@ -62,6 +63,7 @@ def report(
     """
     if output is None and not as_json:
         raise click.UsageError("give -o FILE for the page, or --json for its data")
+    check_columns_usage(columns, evaluate=evaluate_file)
     from bert_export.report import measure_report
 
     if output is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from bert_export.cli.help import ExampleCommand, option_group
-from bert_export.cli.options import bundle_argument, columns_option, input_option, json_option
+from bert_export.cli.options import bundle_argument, check_columns_usage, columns_option, input_option, json_option
 from bert_export.cli.output import print_json
 from bert_export.cli.param_types import PATH
 from bert_export.cli.progress import stage_progress
@@ -49,6 +49,7 @@ def tune(
     Measures variants, threads and batch sizes, and stores the fastest in the bundle, for every later load on such a
     machine; of a cascade, in both of its bundles. Stop other work on the machine first.
     """
+    check_columns_usage(columns, input=input_file)
     from bert_runtime import tune as tune_bundle
     from bert_runtime.cascade import is_cascade
     from bert_runtime.cascade.task import MODELS

@@ -182,3 +182,12 @@ def test_verify_names_the_missing_extra(run: Run, classifier_bundle: Path, monke
     assert result.exit_code == 1
     assert install_command("cpu") in result.stderr
     assert "make a new copy of it" not in result.stderr
+
+
+@pytest.mark.parametrize(("command", "file"), [(("tune",), "--input"), (("report", "--json"), "--evaluate")])
+def test_columns_without_a_file_are_wrong_usage(
+    run: Run, classifier_bundle: Path, command: tuple[str, ...], file: str
+) -> None:
+    result = run(command[0], classifier_bundle, *command[1:], "--columns", "text=sentence")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"--columns names the columns of a file: give that with {file}" in result.stderr
