@@ -13,15 +13,19 @@ from bert_runtime.cpu.session import open_onnxruntime_session
 from bert_runtime.machine import available_cores
 from bert_runtime.tokenization import Batch
 
-__all__ = ["RunValues", "temporary_session"]
+__all__ = ["RunValues", "temporary_graph", "temporary_session"]
 
 RunValues = Callable[[Sequence[str], Batch], list[Any]]
 """Runs a graph on a batch, and returns the arrays of the outputs that are named."""
 
 
 @contextmanager
-def temporary_session(graph: ir.Model) -> Iterator[RunValues]:
-    """Yield a function that runs a graph, which is in a temporary folder until the block ends."""
+def temporary_graph(graph: ir.Model) -> Iterator[Path]:
+    """Yield the path of a graph, which is in the system's temporary folder until the block ends.
+
+    Raises:
+        ExportError: the folder cannot be written, such as a full `/tmp`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         try:
@@ -30,6 +34,13 @@ def temporary_session(graph: ir.Model) -> Iterator[RunValues]:
             raise ExportError(
                 f"{folder}: cannot be written: {error}; set TMPDIR to a folder with room for the model in FP32"
             ) from error
+        yield path
+
+
+@contextmanager
+def temporary_session(graph: ir.Model) -> Iterator[RunValues]:
+    """Yield a function that runs a graph, see `temporary_graph`."""
+    with temporary_graph(graph) as path:
         session = open_onnxruntime_session(path, available_cores())
         inputs = {value.name for value in session.get_inputs()}
 

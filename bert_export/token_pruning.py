@@ -1,9 +1,7 @@
 """Token pruning in an export: compare it with all tokens kept, and choose a schedule by that comparison."""
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import onnx_ir as ir
@@ -11,10 +9,10 @@ import onnx_ir as ir
 from bert_export.errors import ExportError
 from bert_export.fusion import FusionCounts
 from bert_export.fusion.prune_tokens import prune_tokens
-from bert_export.graph_files import save_graph
 from bert_export.labelled_data import LabelledData, LabelledFile
 from bert_export.outline_kernels import lower_for_cpu
 from bert_export.paired_bootstrap import is_within, paired_drop
+from bert_export.temporary_session import temporary_graph
 from bert_export.variants import BuildContext, check_drift, measure_drift
 from bert_models import EncoderConfig
 from bert_models.first_token import check_prunable
@@ -114,9 +112,8 @@ def choose_schedule(
 
 def graph_outputs(context: BuildContext, graph: ir.Model, fusions: FusionCounts) -> list[Outputs]:
     """Return the outputs of a fused FP32 graph on the probe's texts."""
-    with tempfile.TemporaryDirectory() as folder:
-        files = save_graph(lower_for_cpu(graph, fusions).graph, Path(folder), "fp32")
-        return context.open_runtime_model(Path(folder) / files.model.file).outputs(context.probe.texts)
+    with temporary_graph(lower_for_cpu(graph, fusions).graph) as path:
+        return context.open_runtime_model(path).outputs(context.probe.texts)
 
 
 def measure_pruning(

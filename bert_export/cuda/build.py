@@ -1,9 +1,7 @@
 """Build the CUDA variants of a bundle, with the proof of them that a machine without a GPU can give."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import onnx_ir as ir
 
@@ -14,8 +12,9 @@ from bert_export.cuda.fp16_overflow import find_fp16_overflows, overflow_batches
 from bert_export.cuda.fusion import CUDA_OPSET, fuse_for_cuda
 from bert_export.cuda.packed import pack
 from bert_export.cuda.parity import check_cuda_parity
-from bert_export.graph_files import GraphFiles, save_graph, save_graphs
+from bert_export.graph_files import GraphFiles, save_graphs
 from bert_export.onnx_graph import FusionCounts
+from bert_export.temporary_session import temporary_graph
 from bert_export.variants import BuildContext, BuiltVariant, Fp32Variant, finish_variant, measure_drift
 from bert_models import TaskModel
 from bert_runtime.bundle.manifest import MASKED, PACKED, UNMASKED
@@ -134,9 +133,8 @@ def _build_variant(context: BuildContext, fp32: Fp32Variant, cuda: _CudaGraph, f
 def _open_runtime_model(context: BuildContext, cuda: _CudaGraph, files: GraphFiles) -> Model:
     """Open a graph on the CPU; of a packed one, a copy whose packing operators are decomposed."""
     if cuda.padding == PACKED:
-        with tempfile.TemporaryDirectory() as folder:
-            decomposed = save_graph(decompose_packed_ops(cuda.graph), Path(folder), cuda.name)
-            return context.open_runtime_model(Path(folder) / decomposed.model.file)
+        with temporary_graph(decompose_packed_ops(cuda.graph)) as path:
+            return context.open_runtime_model(path)
     runtime_model = context.open_runtime_model(context.folder / files.model.file)
     if cuda.padding == UNMASKED:
         runtime_model.max_batch_tokens = 1  # one sequence per batch, since the graph accepts no padding

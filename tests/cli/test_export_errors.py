@@ -1,9 +1,12 @@
 """`bert-export export`: errors for invalid checkpoints, files and options."""
 
+import errno
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import onnx_ir as ir
 import pytest
 from click.testing import Result
 from safetensors.torch import load_file, save_file
@@ -163,3 +166,27 @@ def test_output_below_a_file_is_an_error(run: Run, classifier_checkpoint: Path, 
     result = run("export", classifier_checkpoint, output_folder / "file" / "bundle", "--precision", "fp32")
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Error: {output_folder / 'file'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(["--prune-tokens", "1:0.5"], id="pruning"),
+        pytest.param(["--target", "cuda", "--precision", "fp32", "--padding", "packed"], id="packed"),
+    ],
+)
+def test_a_full_temporary_folder_is_not_blamed_on_the_output(
+    run: Run, classifier_checkpoint: Path, output_folder: Path, options: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = ir.save
+
+    def save_elsewhere(graph: ir.Model, path: Path, **settings: Any) -> None:
+        if not Path(path).is_relative_to(output_folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(graph, path, **settings)
+
+    monkeypatch.setattr(ir, "save", save_elsewhere)
+    result = run("export", classifier_checkpoint, output_folder / "bundle", *options)
+    assert result.exit_code == 1
+    assert "No space left on device; set TMPDIR to a folder with room" in result.stderr
+    assert f"Error: {output_folder}" not in result.stderr
