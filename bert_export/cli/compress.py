@@ -88,6 +88,7 @@ _search_option = option_group("Search")
 @_search_option(
     "--max-tokens",
     type=TokensType(),
+    metavar="[N|auto]",
     show_default="the checkpoint's maximum",
     help="Maximum tokens of a sequence; auto: what 99 % of the dev rows need. Longer texts are truncated.",
 )

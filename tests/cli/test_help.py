@@ -81,6 +81,10 @@ def test_long_choices_are_listed_in_the_text(run: Run) -> None:
     assert "One of text-classification, token-classification," in shown
 
 
+def test_values_are_shown_as_they_are_accepted(run: Run) -> None:
+    assert "--max-tokens [N|auto]" in run("compress", "--help").stdout
+
+
 def test_colour_is_for_terminals_that_want_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" in run("train", "--help", color=True).stdout
     assert "\x1b[" not in run("train", "--help").stdout

@@ -259,6 +259,11 @@ def test_paths_that_are_not_bundles_are_refused(
         load(tmp_path)
     with pytest.raises(BundleError, match="found no such directory"):
         load(str(tmp_path / "absent"))
+    with pytest.raises(BundleError, match=r"CHECKPOINT BUNDLE$"):
+        load(str(tmp_path / "absent"))
+    for name in ("org/name", "org/name@v2"):
+        with pytest.raises(BundleError, match=rf"found no such directory; .* with: bert-export pull {name} BUNDLE$"):
+            load(name)
     with pytest.raises(NewerFormatError, match="format version 2"):
         load(copy_bundle(classifier_bundle, lambda manifest: manifest.update(format_version=2)))
 

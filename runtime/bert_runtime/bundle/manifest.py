@@ -186,12 +186,22 @@ class Manifest:
             found = "a file" if bundle.is_file() else "no such directory" if not bundle.exists() else "none"
             raise BundleError(
                 f"{bundle}: expected a bundle (a directory with {MANIFEST_NAME}), found {found}; "
-                "make one with: bert-export export CHECKPOINT BUNDLE"
+                f"make one with: bert-export export CHECKPOINT BUNDLE{_how_to_pull(bundle)}"
             )
         try:
             return cls.from_json(text, verify=verify)
         except BundleError as error:
             raise type(error)(f"{path}: {error}") from None
+
+
+def _how_to_pull(bundle: Path) -> str:
+    """Return the command that downloads a bundle where a path may be meant as a hub id, and does not exist."""
+    from bert_runtime.hub.access import HUB_ID  # whose package reads manifests
+
+    name = str(bundle)
+    if bundle.exists() or "/" not in name or HUB_ID.fullmatch(name) is None:
+        return ""
+    return f", or get one from the hub with: bert-export pull {name} BUNDLE"
 
 
 def sha256_file(path: Path) -> str:
