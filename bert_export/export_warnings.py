@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from bert_export.embedding_settings import has_pooling
 from bert_export.labelled_data import LabelledData
 from bert_export.targets import VariantPlan
 from bert_export.variants import Probe
 from bert_models import Checkpoint
-from bert_models.sentence_transformers import is_sentence_transformers_folder
 from bert_runtime.tasks import SentenceEmbedding, Task
 
 __all__ = ["export_warnings"]
@@ -16,7 +16,13 @@ _FEW_EXAMPLES = 100
 
 
 def export_warnings(
-    source: Checkpoint, task: Task, plan: VariantPlan, probe: Probe, labelled: LabelledData | None
+    source: Checkpoint,
+    task: Task,
+    plan: VariantPlan,
+    probe: Probe,
+    labelled: LabelledData | None,
+    *,
+    assumes_pooling: bool,
 ) -> Iterator[str]:
     """Yield warnings about the checkpoint and the data.
 
@@ -26,12 +32,12 @@ def export_warnings(
         plan: the variants to make.
         probe: the inputs that INT8 is calibrated on and judged by.
         labelled: the data of `evaluate`.
+        assumes_pooling: whether no pooling was asked for.
     """
-    has_pooling = is_sentence_transformers_folder(source.path) and not source.is_cross_encoder
-    if isinstance(task, SentenceEmbedding) and not has_pooling:
+    if isinstance(task, SentenceEmbedding) and assumes_pooling and not has_pooling(source):
         yield (
-            f"{source.path}: no modules.json says how tokens are pooled, {task.pooling} pooling is assumed; if the "
-            "files come from a cache that has only some of them, download the others"
+            f"{source.path}: no modules.json says how tokens are pooled, {task.pooling} pooling is assumed; name it "
+            "with --pooling, or if the files come from a cache that has only some of them, download the others"
         )
     if "int8" not in plan.cpu:
         return

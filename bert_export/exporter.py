@@ -1,7 +1,6 @@
 """Export a checkpoint to a bundle: capture, fuse, quantize, verify, write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bert_export.cpu import build_fp32, build_int8, capture_fused
 from bert_export.cuda import build_cuda
 from bert_export.default_precision import DefaultPrecision, choose_default_precision, with_metrics
 from bert_export.embedding_ranges import with_embedding_ranges
+from bert_export.embedding_settings import with_embedding_settings
 from bert_export.errors import ExportError
 from bert_export.export_warnings import export_warnings
 from bert_export.graph_files import asset
@@ -38,7 +38,7 @@ from bert_runtime.bundle.contents import CARD_NAME, replacement_problem
 from bert_runtime.bundle.manifest import MANIFEST_NAME, AttentionGraph, Manifest, TensorSpec
 from bert_runtime.cpu.native_kernels import native_kernels_record
 from bert_runtime.machine import describe, installed_versions
-from bert_runtime.tasks import TASKS, SentenceEmbedding, Task
+from bert_runtime.tasks import TASKS
 from bert_runtime.verification import failed_checks, verify
 
 __all__ = ["export"]
@@ -64,6 +64,7 @@ def export(
     targets: Sequence[str] = ("cpu",),
     precisions: Sequence[str] | None = None,
     max_tokens: int | None = None,
+    pooling: str | None = None,
     dimensions: int | None = None,
     layers: str | int | Sequence[int] | None = None,
     layer_combination: str | None = None,
@@ -91,6 +92,8 @@ def export(
         precisions: variants to make: `fp32`, `fp16`, `int8`, `bf16`. FP32 for the CPU is always made, since the others
             are compared with it. By default also INT8 for the CPU, and FP16 for a GPU.
         max_tokens: maximum length of a sequence in tokens; by default the checkpoint's.
+        pooling: how an embedding is pooled, `cls`, `mean`, `max` …, if the checkpoint does not say (`modules.json`);
+            by default `mean`.
         dimensions: number of an embedding's first dimensions to keep, before it is normalized (Matryoshka models).
         layers: hidden states that feature-extraction reads, see `select_layers`; by default the last one.
         layer_combination: how several of them become one vector, one of `LAYER_COMBINATIONS`; by default `concat`.
@@ -128,8 +131,8 @@ def export(
     output = Path(bundle)
     command = export_command(
         checkpoint, output, columns, options,
-        task=task, target=targets, precision=precisions, max_tokens=max_tokens, dimensions=dimensions,
-        layers=layers_option(layers), layer_combination=layer_combination,
+        task=task, target=targets, precision=precisions, max_tokens=max_tokens, pooling=pooling,
+        dimensions=dimensions, layers=layers_option(layers), layer_combination=layer_combination,
         evaluate=evaluate, calibrate=calibrate, max_drop=max_drop if evaluate else None, weight_bits=weight_bits,
         padding=paddings, prune_tokens=prune_tokens, attention=attention or None, layer_norm=layer_norm or None,
     )  # fmt: skip
@@ -142,7 +145,7 @@ def export(
     weight_bits = choose_weight_bits(source.config, weight_bits)
     if task is not None and task in TASKS:
         source.check_trained_head(task)  # before anything that the task needs is found missing
-    source_task = _embedding_settings(source.task(task), dimensions, layer_norm=layer_norm)
+    source_task = with_embedding_settings(source.task(task), source, pooling, dimensions, layer_norm=layer_norm)
     source_task = with_layers(source_task, layers, layer_combination).with_options(**(options or {}))
     config = check_pruning(source.config, source_task, prune_tokens, attention=attention)
     check_gpu_targets(plan, config)
@@ -151,7 +154,7 @@ def export(
     probe = make_probe(source_task, tokenizer, labelled, calibrate, columns)
     if plan != ONLY_FP32 or config.token_pruning is not None:
         check_drift_inputs(source_task, probe)
-    for warning in export_warnings(source, source_task, plan, probe, labelled):
+    for warning in export_warnings(source, source_task, plan, probe, labelled, assumes_pooling=pooling is None):
         progress(f"warning: {warning}")
     torch_model = load_model(source, source_task)
     with atomic_replace_dir(output, partial(replacement_problem, output, force=force)) as folder:
@@ -184,21 +187,6 @@ def export(
         (folder / CARD_NAME).write_text(card, encoding="utf-8")
         _verify(context)
     return manifest
-
-
-def _embedding_settings(task: Task, dimensions: int | None, *, layer_norm: bool) -> Task:
-    """Return the task with the first `dimensions` of its embedding, by default all, and with LayerNorm before."""
-    if layer_norm:
-        if not isinstance(task, SentenceEmbedding):
-            raise ExportError(f"expected layer_norm with sentence-embedding alone, found the task {task.name}")
-        task = replace(task, layer_norm=True, normalize=True)
-    if dimensions is None:
-        return task
-    if not isinstance(task, SentenceEmbedding):
-        raise ExportError(f"expected dimensions with sentence-embedding alone, found the task {task.name}")
-    if not 1 <= dimensions <= task.dimensions:
-        raise ExportError(f"expected a number of dimensions of 1 to {task.dimensions}, found {dimensions}")
-    return replace(task, dimensions=dimensions)
 
 
 def _measure(context: BuildContext, built: Sequence[BuiltVariant], labelled: LabelledData | None) -> list[BuiltVariant]:

@@ -26,6 +26,7 @@ from bert_export.targets import PRECISIONS_BY_TARGET
 from bert_runtime.bundle.manifest import PADDING_MODES, PRECISIONS
 from bert_runtime.tasks import TASKS
 from bert_runtime.tasks.feature_extraction import LAYER_COMBINATIONS
+from bert_runtime.tasks.sentence_embedding import PARAMETER_FREE_POOLINGS
 
 __all__ = ["export"]
 
@@ -97,6 +98,12 @@ def _check_layers(context: click.Context, parameter: click.Parameter, layers: st
     type=click.IntRange(min=3),
     show_default="the checkpoint's maximum",
     help="Maximum tokens of an input sequence.",
+)
+@model_option(
+    "--pooling",
+    type=click.Choice(PARAMETER_FREE_POOLINGS),
+    show_default="what modules.json says, else mean",
+    help="sentence-embedding: how token vectors are pooled, for a checkpoint without modules.json.",
 )
 @model_option("--dimensions", type=int, help="Keep only the first dimensions of embeddings (Matryoshka models).")
 @model_option(
@@ -182,6 +189,7 @@ def export(
     layers: str | None,
     layer_combination: str | None,
     layer_norm: bool,
+    pooling: str | None,
     evaluate: Path | None,
     calibrate: Path | None,
     columns: dict[str, str] | None,
@@ -218,8 +226,9 @@ def export(
         manifest = export_checkpoint(
             checkpoint, bundle,
             task=task, targets=targets, precisions=None if "auto" in precisions else precisions, max_tokens=max_tokens,
-            dimensions=dimensions, layer_norm=layer_norm, layers=layers, layer_combination=layer_combination,
-            options=drop_unset(options), opset=opset, evaluate=evaluate, calibrate=calibrate, columns=columns,
+            pooling=pooling, dimensions=dimensions, layer_norm=layer_norm, layers=layers,
+            layer_combination=layer_combination, options=drop_unset(options), opset=opset,
+            evaluate=evaluate, calibrate=calibrate, columns=columns,
             max_drop=max_drop, weight_bits=weight_bits, paddings=paddings or None, prune_tokens=prune_tokens,
             attention=attention, force=force, progress=progress,
         )  # fmt: skip

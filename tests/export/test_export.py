@@ -90,6 +90,27 @@ def test_assumed_pooling_is_a_warning(embedding_checkpoint: Path, tmp_path: Path
     assert any(line.startswith(f"warning: {copy}: no modules.json says how tokens are pooled, mean") for line in lines)
 
 
+def test_pooling_can_be_named_where_the_checkpoint_does_not(embedding_checkpoint: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(embedding_checkpoint, tmp_path / "copy"))
+    (copy / "modules.json").unlink()
+    lines: list[str] = []
+    text = "where is my card?"
+    export(copy, tmp_path / "tokens", task="feature-extraction", options={"special_tokens": True}, precisions=["fp32"])
+    vectors = load(tmp_path / "tokens")(text).vectors
+    for pooling, expected in (("cls", vectors[0]), ("max", vectors.max(axis=0))):
+        export(
+            copy, tmp_path / pooling, task="sentence-embedding", pooling=pooling, precisions=["fp32"],
+            progress=lines.append,
+        )  # fmt: skip
+        found = load(tmp_path / pooling).encode([text])[0]
+        np.testing.assert_allclose(found, expected / np.linalg.norm(expected), atol=1e-5)
+    assert not any("is assumed" in line for line in lines)
+    with pytest.raises(ExportError, match=r"its modules\.json says mean pooling, found 'cls'"):
+        export(embedding_checkpoint, tmp_path / "x", pooling="cls")
+    with pytest.raises(ExportError, match=r"expected a pooling of mean, cls, max, .*, found 'attention'"):
+        export(copy, tmp_path / "x", task="sentence-embedding", pooling="attention")
+
+
 def test_impossible_dimensions_are_refused(
     embedding_checkpoint: Path, classifier_checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -24,14 +24,9 @@ from bert_runtime.tasks.ranking_rows import (
 from bert_runtime.tasks.text_inputs import separate_texts
 from bert_runtime.tasks.values import Example, Outputs, PromptedText, Result, TextInput, stack_single_window
 from bert_runtime.tasks.vector_results import Embedding
-from bert_runtime.vector_quantization import (
-    EMBEDDING_PRECISIONS,
-    Vectors,
-    quantize_embeddings,
-    unpacked_embeddings,
-)
+from bert_runtime.vector_quantization import EMBEDDING_PRECISIONS, Vectors, quantize_embeddings, unpacked_embeddings
 
-__all__ = ["DENSE_ACTIVATIONS", "POOLINGS", "SentenceEmbedding"]
+__all__ = ["DENSE_ACTIVATIONS", "PARAMETER_FREE_POOLINGS", "POOLINGS", "SentenceEmbedding"]
 
 POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 """How token vectors are pooled into one, padding left out.
@@ -39,6 +34,9 @@ POOLINGS = ("mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "attention")
 `mean`: their mean. `cls`: the first token's vector. `max`: the maximum per dimension. `mean_sqrt_len`: their sum
 divided by the square root of their number. `weighted_mean`: the mean weighted by position, counted from 1. `attention`:
 the mean weighted by a learned score."""
+
+PARAMETER_FREE_POOLINGS = tuple(name for name in POOLINGS if name != "attention")
+"""Poolings without weights of their own."""
 
 DENSE_ACTIVATIONS = ("identity", "tanh", "relu", "gelu")
 """Activations of the dense layers after pooling."""
