@@ -11,7 +11,7 @@ from bert_models.cross_encoders import num_labels
 from bert_models.errors import CheckpointError
 from bert_models.task_settings import task_config_json
 from bert_models.weights import read_weights
-from bert_runtime.tasks import FillMask, Reranking, SentenceEmbedding, SparseEmbedding, Task
+from bert_runtime.tasks import FillMask, Reranking, SentenceEmbedding, SparseEmbedding, Task, TextClassification
 
 if TYPE_CHECKING:
     from bert_models.checkpoint import Checkpoint
@@ -34,9 +34,15 @@ def module_tensors(checkpoint: "Checkpoint", task: Task) -> dict[str, Tensor]:
 
 
 def has_other_labels(checkpoint: "Checkpoint", task: Task) -> bool:
-    """Return whether the checkpoint's head was trained with other labels than the task's, or with other numbers."""
+    """Return whether the checkpoint's head was trained with other labels than the task's, or with other numbers.
+
+    The name of a regression's only number says nothing: transformers calls it `LABEL_0`.
+    """
     if isinstance(task, Reranking):
         return num_labels(checkpoint.config_json) != 1
+    if isinstance(task, TextClassification) and task.problem_type == "regression" and len(task.labels) == 1:
+        kind = checkpoint.config_json.get("problem_type") or "regression"  # as `read_task` reads a single label
+        return num_labels(checkpoint.config_json) != 1 or kind != "regression"
     labels = task_config_json(task).get("id2label")
     return labels is not None and labels != checkpoint.config_json.get("id2label")
 

@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_models.checkpoint import load_model, open_checkpoint
+from bert_models.checkpoint import Checkpoint, load_model, open_checkpoint
 from bert_models.first_token import check_prunable
+from bert_models.head_tensors import has_other_labels
 from bert_models.pruned_checkpoint import pruning_record, with_token_pruning
+from bert_models.task_settings import default_labels, read_labels
 from bert_models.training.class_weights import check_loss_settings
 from bert_models.training.data_files import DataFiles
 from bert_models.training.distributed.placement import DEFAULT_PLACEMENT, Placement
@@ -15,6 +17,7 @@ from bert_models.training.infer_task import infer_task, label_reader
 from bert_models.training.run import TrainingSetup, run_training
 from bert_models.training.settings import TrainSettings
 from bert_runtime.records import Record
+from bert_runtime.tasks import Task
 
 __all__ = ["fine_tune"]
 
@@ -72,9 +75,11 @@ def fine_tune(
 
     def build_setup(train_records: Sequence[Record], dev_records: Sequence[Record]) -> TrainingSetup:
         source = with_token_pruning(open_checkpoint(base), prune_tokens)
+        notes: list[str] = []
         inferred = infer_task(
-            task, source, train_records, dev_records, task_settings or {}, unknown_labels=settings.unknown_labels
-        )
+            task, source, train_records, dev_records, task_settings or {},
+            unknown_labels=settings.unknown_labels, progress=notes.append,
+        )  # fmt: skip
         check_loss_settings(inferred, settings)
         check_prunable(source.config, inferred)
         return TrainingSetup(
@@ -83,6 +88,7 @@ def fine_tune(
             build=lambda: load_model(source, inferred, new_head=True),
             described=pruning_record(source),
             identity=pruning_record(source),
+            notes=[*notes, *_describe_new_output(source, inferred)],
         )
 
     problem_type = (task_settings or {}).get("problem_type")
@@ -91,3 +97,12 @@ def fine_tune(
         build_setup, [base], files, output, settings,
         placement=placement, resume=resume, force=force, progress=progress,
     )  # fmt: skip
+
+
+def _describe_new_output(source: Checkpoint, task: Task) -> list[str]:
+    """Return a line of text if the base's head has an output layer that is not used, because its labels are others."""
+    if not source.was_trained_for(task.name) or not has_other_labels(source, task):
+        return []
+    labels = read_labels({**default_labels(source.config_json), **source.config_json}) or []
+    shown = ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
+    return [f"starting with a new output layer: the base's is for other labels than this {task.name} model's ({shown})"]

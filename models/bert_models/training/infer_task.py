@@ -1,13 +1,14 @@
 """Infer the task of a training run: the requested task, with the labels of the training data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from bert_models.checkpoint import Checkpoint
 from bert_models.errors import TrainingError
-from bert_models.task_settings import read_labels
+from bert_models.task_settings import read_labels, read_task_params
 from bert_models.training.dev_split import LabelReader
+from bert_models.training.distributed.process_group import no_progress
 from bert_models.training.relevance import learns_logits
 from bert_runtime.crf import is_bio
 from bert_runtime.errors import DataError
@@ -32,6 +33,12 @@ _FROM_DATA = ("labels", "transitions", "no_answer", "vocab_size")
 _FROM_BASE = {Reranking.name: ("pooling", "dense_sizes", "dense_activations", "dense_norms")}
 """By task, fields that follow from the base's head."""
 
+_CONTINUED = {
+    TokenClassification.name: ("aggregation", "crf"),
+    QuestionAnswering.name: ("max_answer_tokens", "n_best", "top_k"),
+}
+"""By task, settings that a base trained for it passes on: those that fit other weights and labels, too."""
+
 _NOT_SAVED = {
     SentenceEmbedding.name: ("layer_norm", "prompt", "embedding_precision", "ranges"),
     SparseEmbedding.name: ("top_k", "min_weight"),
@@ -47,10 +54,12 @@ def infer_task(
     settings: Mapping[str, Any],
     *,
     unknown_labels: str = "error",
+    progress: Callable[[str], None] = no_progress,
 ) -> Task:
     """Return the task `name` with the labels of the training data.
 
-    If a checkpoint for the same task has the same labels, their order is kept; else labels are sorted.
+    If a checkpoint for the same task has the same labels, their order is kept; else labels are sorted. Its settings
+    are kept, too, unless `settings` has others, see `_CONTINUED`.
 
     Args:
         name: a key of `bert_runtime.tasks.TASKS`.
@@ -60,6 +69,7 @@ def infer_task(
         settings: fields of the task's class, such as `problem_type` or `crf`.
         unknown_labels: one of `settings.UNKNOWN_LABELS`, for labels that only the dev file has; with `keep`, they are
             labels of the task.
+        progress: called with a line of text where the rows call for another setting than the labels' names do.
 
     Raises:
         TrainingError: the task or a setting is unknown, or a checkpoint does not keep the setting.
@@ -84,7 +94,7 @@ def infer_task(
     if unknown := sorted(set(settings) - known):
         raise TrainingError(f"{name} has no setting {', '.join(unknown)}; it has {', '.join(sorted(known)) or 'none'}")
     try:
-        return _task(name, source, train, dev, settings, unknown_labels)
+        return _task(name, source, train, dev, {**_base_settings(name, source), **settings}, unknown_labels, progress)
     except (TypeError, ValueError) as error:
         raise TrainingError(f"{name}: {error}") from None
 
@@ -96,6 +106,7 @@ def _task(
     dev: Sequence[Record],
     settings: Mapping[str, Any],
     unknown_labels: str,
+    progress: Callable[[str], None],
 ) -> Task:
     read = label_reader(name, settings.get("problem_type"))
     if name == TextClassification.name and read is None:
@@ -105,8 +116,9 @@ def _task(
     if name == TextClassification.name:
         return TextClassification(labels=labels, **settings)
     if name == TokenClassification.name:
+        bio = settings["bio"] if "bio" in settings else is_bio(labels) and _follows_bio((*train, *dev), progress)
         # Training and evaluation use the first token of every word, so decoding does, too.
-        return TokenClassification(labels=labels, **{"aggregation": "first", "bio": is_bio(labels), **settings})
+        return TokenClassification(labels=labels, **{"aggregation": "first", **settings, "bio": bio})
     if name == QuestionAnswering.name:
         return QuestionAnswering(no_answer=not all(record.answers() for record in (*train, *dev)), **settings)
     if name == Reranking.name:
@@ -116,6 +128,37 @@ def _task(
     if name in (SentenceEmbedding.name, SparseEmbedding.name, FillMask.name):
         return replace(source.task(name), **settings)
     return TASKS[name](**settings)
+
+
+def _base_settings(name: str, source: Checkpoint) -> dict[str, Any]:
+    """Return the settings that the base passes on, if it was trained for the task: see `_CONTINUED`, and BIO if off."""
+    if not source.was_trained_for(name):
+        return {}
+    saved = read_task_params(name, source.config_json, source.path / "config.json")
+    kept = {key: saved[key] for key in _CONTINUED.get(name, ()) if key in saved}
+    if name == TokenClassification.name and saved and is_bio(read_labels(source.config_json) or []):
+        return kept if saved.get("bio") else {**kept, "bio": False}  # checkpoints name it where it is on
+    return kept
+
+
+def _follows_bio(records: Sequence[Record], progress: Callable[[str], None]) -> bool:
+    """Return whether each I-X of the rows follows B-X or I-X; report the others, as IOB1 has them.
+
+    Decoding would forbid them, and the loss learns them.
+    """
+    violations = []
+    for record in records:
+        previous = None
+        for tag in record.tags():
+            if tag.startswith("I-") and previous not in (tag, f"B-{tag[2:]}"):
+                violations.append(f"{tag!r} at {record.where}")
+            previous = tag
+    if violations:
+        progress(
+            f"the tags are not BIO: {len(violations)} I-… follow neither B-… nor I-… of their type, the first is "
+            f"{violations[0]}; so sequences of any order are predicted (--bio predicts valid ones only)"
+        )
+    return not violations
 
 
 def labels_without_example(task: Task, records: Sequence[Record]) -> list[str]:

@@ -97,6 +97,8 @@ class TrainingSetup:
     """Further entries of the report."""
     identity: Mapping[str, Any] = field(default_factory=dict)
     """Entries that must match for a run to be resumed, beside settings and the contents of files and base."""
+    notes: Sequence[str] = ()
+    """Lines of text on what the rows and the base decided, which are reported before training."""
 
 
 class _PreparedRun(NamedTuple):
@@ -192,6 +194,8 @@ def _load_run(
     if rows.split:
         report_progress(_describe_split(rows.split, files))
     setup = build_setup(rows.train, rows.dev)
+    for note in setup.notes:
+        report_progress(note)
     dev_records, unknown_labels = _scored_rows(setup.task, rows, files, settings, report_progress)
     report_progress(f"tokenizing {len(rows.train)} training and {len(dev_records)} dev examples")
     task, tokenizer = setup.task, setup.source.text_tokenizer(settings.max_tokens, setup.task.windows)

@@ -61,7 +61,7 @@ class TokenClassification(TokenTask):
     bio: bool = False
     """Whether only valid BIO sequences are predicted: `I-X` only after `B-X` or `I-X`.
 
-    `bert-export train` turns it on for BIO labels. The Hugging Face pipeline does not have it: its answers are those of
+    `bert-export train` turns it on for BIO tags. The Hugging Face pipeline does not have it: its answers are those of
     `with_options(bio=False)`.
     """
     crf: bool = False

@@ -8,10 +8,11 @@ import pytest
 
 from bert_models import Checkpoint, CheckpointError, TrainingError, open_checkpoint
 from bert_models.families import FAMILIES
+from bert_models.task_settings import task_config_json
 from bert_models.training.infer_task import infer_task
 from bert_runtime.errors import DataError
 from bert_runtime.records import Record
-from bert_runtime.tasks import TextClassification
+from bert_runtime.tasks import QuestionAnswering, Task, TextClassification, TokenClassification
 
 
 def records(labels: list[object], name: str = "train.jsonl") -> list[Record]:
@@ -91,3 +92,87 @@ def test_task_without_a_head_in_the_family_is_rejected(classifier: Checkpoint) -
     """No row is read before."""
     with pytest.raises(CheckpointError, match="distilbert has no head for 'next-sentence-prediction'; it has heads "):
         infer_task("next-sentence-prediction", replace(classifier, family=FAMILIES["distilbert"]), [], [], {})
+
+
+def tagged(*rows: str, name: str = "train.conll") -> list[Record]:
+    """Return a row of words for each string of tags."""
+    return [
+        Record({"tokens": ["a"] * len(row.split()), "tags": row.split()}, Path(name), 10 * i + 1)
+        for i, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "count", "first"),
+    [
+        (["B-x I-x O", "O I-x O", "I-x"], [], 2, "'I-x' at train.conll:11"),  # IOB1: no B-x in front of the first
+        (["B-x I-x O B-y I-y", "B-x I-y"], [], 1, "'I-y' at train.conll:11"),  # after another type
+        (["B-x I-x O"], ["O", "O I-x I-x"], 1, "'I-x' at dev.conll:11"),  # the second continues it
+    ],
+)
+@pytest.mark.parametrize("crf", [False, True])
+def test_tags_that_violate_bio_turn_it_off_and_are_reported(
+    classifier: Checkpoint, train: list[str], dev: list[str], count: int, first: str, crf: bool
+) -> None:
+    notes: list[str] = []
+    rows = tagged(*train), tagged(*dev, name="dev.conll")
+    task = infer_task("token-classification", classifier, *rows, {"crf": crf}, progress=notes.append)
+    assert isinstance(task, TokenClassification)
+    assert not task.bio
+    assert len(notes) == 1
+    assert f"{count} I-… follow neither B-… nor I-… of their type, the first is {first};" in notes[0]
+
+
+def test_bio_stays_on_where_tags_follow_it_or_the_user_asks_for_it(classifier: Checkpoint) -> None:
+    notes: list[str] = []
+    for rows, settings in ((["B-x I-x I-x B-x O"], {}), (["B-x O I-x"], {"bio": True})):
+        task = infer_task("token-classification", classifier, tagged(*rows), [], settings, progress=notes.append)
+        assert isinstance(task, TokenClassification)
+        assert task.bio
+    assert notes == []
+
+
+def trained(classifier: Checkpoint, task: Task) -> Checkpoint:
+    """Return a checkpoint that says that it was trained for the task."""
+    architectures = [classifier.family.architectures[task.name]]
+    return replace(
+        classifier, config_json={**classifier.config_json, **task_config_json(task), "architectures": architectures}
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "expected"),
+    [
+        ({"crf": True, "aggregation": "max", "bio": True}, {}, (True, "max", True)),
+        ({"crf": True, "aggregation": "max"}, {}, (True, "max", False)),
+        ({"crf": True, "aggregation": "max"}, {"crf": False, "bio": True}, (False, "max", True)),
+    ],
+)
+@pytest.mark.parametrize("labels", [("O", "B-x", "I-x"), ("O", "B-y", "I-y")])
+def test_settings_of_a_base_for_the_task_are_kept(
+    classifier: Checkpoint,
+    labels: tuple[str, ...],
+    changes: dict[str, Any],
+    settings: dict[str, Any],
+    expected: tuple[bool, str, bool],
+) -> None:
+    """Unless the user gives others; labels are those of the rows."""
+    base = trained(classifier, TokenClassification(labels=labels, **changes))
+    task = infer_task("token-classification", base, tagged("O B-x I-x"), [], settings)
+    assert isinstance(task, TokenClassification)
+    assert task.labels == ("O", "B-x", "I-x")
+    assert (task.crf, task.aggregation, task.bio) == expected
+
+
+def test_bio_of_a_base_ends_with_tags_that_violate_it_and_begins_with_labels_of_bio(classifier: Checkpoint) -> None:
+    for labels, tags, bio in ((("O", "B-x", "I-x"), "O I-x B-x", False), (("DET", "NOUN"), "O B-x I-x", True)):
+        base = trained(classifier, TokenClassification(labels=labels, bio=labels[0] == "O"))
+        task = infer_task("token-classification", base, tagged(tags), [], {})
+        assert isinstance(task, TokenClassification)
+        assert task.bio is bio
+
+
+def test_limits_of_answers_of_a_base_are_kept(classifier: Checkpoint) -> None:
+    base = trained(classifier, QuestionAnswering(n_best=7, max_answer_tokens=9, no_answer_threshold=2.0))
+    task = infer_task("question-answering", base, [], [], {"max_answer_tokens": 8})
+    assert task == QuestionAnswering(n_best=7, max_answer_tokens=8)

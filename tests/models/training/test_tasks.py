@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from bert_export import export
-from bert_models import FAMILIES, TaskModel, TrainingError, load_model, open_checkpoint, save_model
+from bert_models import FAMILIES, EncoderConfig, TaskModel, TrainingError, load_model, open_checkpoint, save_model
 from bert_models.tokenizer_files import read_tokenizer
 from bert_models.training import TrainSettings, fine_tune
 from bert_runtime import load
@@ -127,6 +127,54 @@ def test_crf_is_trained_and_saved(classifier_checkpoint: Path, tmp_path: Path) -
     assert transitions.shape == (len(task.labels) + 2, len(task.labels))
     begin, inside = task.labels.index("B-item"), task.labels.index("I-item")
     assert transitions[begin, inside] > transitions[inside, inside]  # the only place where I-item was seen
+
+
+def test_base_with_a_crf_goes_on_with_it(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "train.jsonl", FILES["token-classification"], 8)
+    settings = TrainSettings(epochs=3, batch_size=8, lr=2e-3, precision="fp32")
+    arguments = ("token-classification", classifier_checkpoint, file, file, tmp_path / "base", settings)
+    fine_tune(*arguments, task_settings={"crf": True})
+    base = load_file(tmp_path / "base" / "model.safetensors")["crf.transitions"]
+    gentle = TrainSettings(epochs=1, batch_size=8, lr=1e-6, precision="fp32")
+    lines: list[str] = []
+    fine_tune("token-classification", tmp_path / "base", file, file, tmp_path / "out", gentle, progress=lines.append)
+    after = load_file(tmp_path / "out" / "model.safetensors")["crf.transitions"]
+    assert 0 < (after - base).abs().max() < base.abs().max()
+    assert not any("new output layer" in line for line in lines)
+
+
+def test_regression_goes_on_from_a_base_whose_output_has_another_name(
+    toy_config: EncoderConfig, toy_vocab: Path, tmp_path: Path
+) -> None:
+    """Hugging Face's regression models have the label `LABEL_0`."""
+    torch.manual_seed(0)
+    base = TaskModel(toy_config, TextClassification(labels=("LABEL_0",), problem_type="regression"))
+    (tmp_path / "base").mkdir()
+    save_model(base, tmp_path / "base", tokenizer_from=toy_vocab)
+    file = write(tmp_path / "train.jsonl", [{"text": "my card", "score": 1}, {"text": "the rain", "score": 0}], 4)
+    lines: list[str] = []
+    fine_tune(
+        "text-classification", tmp_path / "base", file, file, tmp_path / "out",
+        TrainSettings(epochs=1, lr=1e-7, precision="fp32"),
+        task_settings={"problem_type": "regression"}, progress=lines.append,
+    )  # fmt: skip
+    before, after = (load_file(tmp_path / name / "model.safetensors") for name in ("base", "out"))
+    torch.testing.assert_close(after["classifier.weight"], before["classifier.weight"], atol=1e-5, rtol=0)
+    assert not any("new output layer" in line for line in lines)
+
+
+def test_new_output_layer_for_other_labels_is_reported(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    lines: list[str] = []
+    settings = TrainSettings(epochs=1, precision="fp32")
+    rows = [{"text": "my card", "label": "a"}, {"text": "the rain", "label": "b"}]
+    file = write(tmp_path / "train.jsonl", rows, 4)
+    fine_tune(
+        "text-classification", classifier_checkpoint, file, file, tmp_path / "out", settings, progress=lines.append
+    )
+    assert (
+        "starting with a new output layer: the base's is for other labels than this text-classification model's "
+        "(greeting, farewell, question)"
+    ) in lines
 
 
 def test_predictions_match_the_dev_metric(classifier_checkpoint: Path, tmp_path: Path) -> None:
