@@ -78,6 +78,11 @@ fine_tuning_options = combine(
         help="Epochs without a better dev metric after which training stops.",
     ),
     _setting(
+        "--metric",
+        show_default="the task's, or macro_f1 with --class-weights balanced",
+        help="Dev metric that selects the best epoch, such as macro_f1; an unknown one is refused with a list.",
+    ),
+    _setting(
         "--label-smoothing",
         type=float,
         default=0.0,

@@ -18,6 +18,7 @@ from bert_models.training.length_groups import length_groups
 from bert_models.training.objectives import SparseRanking, build_objective
 from bert_models.training.optimizer import parameter_groups
 from bert_models.training.seeding import seed_from_indices
+from bert_models.training.selection import selected_metric
 from bert_models.training.settings import TrainSettings
 from bert_models.training.sparse_ranking import Regularizer
 from bert_runtime.numerics import FloatArray
@@ -77,7 +78,7 @@ class FineTuning(TrainingModule):
     @property
     def metric(self) -> str:
         """The dev metric that decides which epoch is best."""
-        return self.model.task.metric_for(self.dev.examples)
+        return selected_metric(self.model.task, self.dev.examples, self.settings)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

@@ -35,6 +35,7 @@ from bert_models.training.precision import ChosenPrecision, choose_precision, nu
 from bert_models.training.relevance import check_dev_examples, relevance_examples
 from bert_models.training.run_dir import LOGS_DIR, STATE_DIR
 from bert_models.training.seeding import seed_from_indices
+from bert_models.training.selection import selected_metric
 from bert_models.training.settings import TrainSettings
 from bert_models.training.similarity import similarity_examples
 from bert_models.training.unknown_labels import check_dev_labels
@@ -201,6 +202,7 @@ def _load_run(
     task, tokenizer = setup.task, setup.source.text_tokenizer(settings.max_tokens, setup.task.windows)
     train_set = ExampleDataset(task, setup.examples(task, tokenizer, rows.train), tokenizer, setup.objective)
     dev_set = ExampleDataset(task, _dev_examples(task, tokenizer, dev_records, files), tokenizer, evaluated=True)
+    selected_metric(task, dev_set.examples, settings)  # raises before anything is trained
     pl.seed_everything(settings.seed, verbose=False)
     model = setup.build()
     model.encoder.checkpointing = settings.gradient_checkpointing

@@ -99,6 +99,9 @@ class TrainSettings(OptimizationSettings):
     """Maximum tokens of a training sequence; by default the maximum of the checkpoint."""
     patience: int | None = None
     """Epochs without a better dev metric after which training stops; by default it runs all epochs."""
+    metric: str | None = None
+    """Dev metric that decides which epoch is best, see `selection`; by default the task's, or macro F1 of a classifier
+    with balanced class weights."""
     label_smoothing: float = 0.0
     """Fraction of each target's probability spread evenly over all classes (Szegedy et al., arXiv:1512.00567)."""
     class_weights: str | None = None

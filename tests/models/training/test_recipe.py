@@ -145,6 +145,16 @@ class _Scored(FineTuning):
         super().log_dict({**dictionary, "dev_accuracy": self.scores[self.current_epoch]}, **options)
 
 
+class _ScoredOtherwise(_Scored):
+    """Has macro F1s that fall, and accuracies that rise."""
+
+    scores = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+
+    def _score(self, parts: Any) -> dict[str, float]:
+        falling = 0.5 - self.current_epoch
+        return {**super()._score(parts), "accuracy": self.scores[self.current_epoch], "macro_f1": falling}
+
+
 class _Interrupted(_Scored):
     def training_step(self, batch: Any, index: int) -> torch.Tensor:
         if self.current_epoch == 3:
@@ -161,6 +171,12 @@ def test_patience_stops_after_epochs_without_improvement(fitted: Fit) -> None:
     assert epochs(fitted(_Scored, epochs=6, patience=2)) == [1, 2, 3, 4]
     assert epochs(fitted(_Scored, epochs=6, patience=3)) == [1, 2, 3, 4, 5, 6]
     assert epochs(fitted(_Scored, epochs=6)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_patience_follows_the_chosen_metric(fitted: Fit) -> None:
+    assert epochs(fitted(_ScoredOtherwise, epochs=3, patience=1)) == [1, 2, 3]
+    assert epochs(fitted(_ScoredOtherwise, epochs=3, patience=1, metric="macro_f1")) == [1, 2]
+    assert epochs(fitted(_ScoredOtherwise, epochs=3, patience=1, class_weights="balanced")) == [1, 2]
 
 
 def test_resumed_run_keeps_the_patience_count(fitted: Fit) -> None:
