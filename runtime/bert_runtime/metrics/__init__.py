@@ -14,7 +14,7 @@ from bert_runtime.metrics.classification import (
 )
 from bert_runtime.metrics.correlation import pearson, spearman
 from bert_runtime.metrics.drift import logit_drift
-from bert_runtime.metrics.entities import entity_f1, entity_spans
+from bert_runtime.metrics.entities import entity_f1, entity_spans, mark_entities
 from bert_runtime.metrics.retrieval import (
     RETRIEVAL_METRIC,
     Qrels,
@@ -42,6 +42,7 @@ __all__ = [
     "expected_calibration_error",
     "logit_drift",
     "macro_f1",
+    "mark_entities",
     "micro_f1",
     "multi_label_macro_f1",
     "ndcg",

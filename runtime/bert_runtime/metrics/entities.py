@@ -2,7 +2,15 @@
 
 from collections.abc import Sequence
 
-__all__ = ["entity_f1", "entity_spans"]
+__all__ = ["entity_f1", "entity_spans", "mark_entities"]
+
+_PREFIXES = {"B": "B", "I": "I", "E": "E", "S": "S", "L": "E", "U": "S"}
+"""Prefixes of tags, and those of BIOES that mean the same: BILOU calls an entity's last token L, and a single one U."""
+
+
+def mark_entities(labels: Sequence[str]) -> bool:
+    """Return whether labels are tags of entities, as `entity_spans` reads them: `O`, or a prefix and a type."""
+    return all(label == "O" or (label[:1] in _PREFIXES and label[1:2] == "-" and len(label) > 2) for label in labels)
 
 
 def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -10,10 +18,10 @@ def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
     Chunk boundaries are those of conlleval, the script of the CoNLL-2000 shared task, extended to BIOES (IOBES) as in
     seqeval's default mode: every token but an `O` is in an entity, and an `I-` or `E-` that does not continue an entity
-    of its type starts one. A bare prefix has the type `_`.
+    of its type starts one. BILOU's `L-` and `U-` are `E-` and `S-`. A bare prefix has the type `_`.
 
     Args:
-        tags: a tag for each token: `O`, or a type with the prefix `B-`, `I-`, `E-` or `S-`.
+        tags: a tag for each token: `O`, or a type with the prefix `B-`, `I-`, `E-`, `S-`, `L-` or `U-`.
 
     Returns:
         Type, index of the first token and index after the last token of each entity, in order.
@@ -29,8 +37,10 @@ def entity_spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
             continue
         prefix, _, kind = tag.partition("-")
         kind = kind or "_"
-        if prefix not in ("B", "I", "E", "S"):
-            raise ValueError(f"expected O or a tag that starts with B-, I-, E- or S-, found {tag!r} at {position}")
+        if prefix not in _PREFIXES:
+            expected = ", ".join(f"{known}-" for known in _PREFIXES)
+            raise ValueError(f"expected O or a tag that starts with one of {expected}, found {tag!r} at {position}")
+        prefix = _PREFIXES[prefix]
         if is_open and prefix in ("I", "E") and spans[-1][0] == kind:
             spans[-1] = (kind, spans[-1][1], position + 1)
         else:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bert_runtime.crf import bio_transitions, is_bio, marginals, viterbi
 from bert_runtime.errors import BundleError, DataError
-from bert_runtime.metrics import accuracy, entity_f1, logit_drift
+from bert_runtime.metrics import accuracy, entity_f1, logit_drift, mark_entities
 from bert_runtime.numerics import FloatArray, IntArray, softmax
 from bert_runtime.records import Record
 from bert_runtime.tasks.checks import check_flag, check_strings
@@ -115,8 +115,8 @@ class TokenClassification(TokenTask):
 
     @property
     def metric(self) -> str:
-        """F1 of entities where the labels are BIO, else the accuracy over words."""
-        return "f1" if is_bio(self.labels) else "accuracy"
+        """F1 of entities where the labels mark them, as BIO and BIOES do, else the accuracy over words."""
+        return "f1" if mark_entities(self.labels) else "accuracy"
 
     @property
     def agreement_floor(self) -> tuple[str, float]:
@@ -222,7 +222,7 @@ class TokenClassification(TokenTask):
         return Example((text,), (spans, np.array([self.labels.index(tag) for tag in tags], dtype=np.int64)))
 
     def score(self, outputs: Sequence[Outputs], examples: Sequence[Example]) -> dict[str, float]:
-        """Compute the accuracy over words and, where the labels are BIO, precision, recall and F1 of entities.
+        """Compute the accuracy over words and, where labels mark entities, precision, recall and F1 of these.
 
         A word's label is that of its first token. A word that the tokenizer drops counts as `O`, or as wrong where no
         label is `O`.
@@ -233,7 +233,7 @@ class TokenClassification(TokenTask):
         ]
         expected = [example.target[1] for example in examples]
         right = accuracy(np.concatenate(predicted), np.concatenate(expected))
-        if not is_bio(self.labels):
+        if not mark_entities(self.labels):
             return {"accuracy": right}
         names = (*self.labels, OUTSIDE)  # index -1 is a dropped word
         tags = [[[names[label] for label in labels] for labels in part] for part in (predicted, expected)]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from bert_runtime.metrics import entity_f1, entity_spans
+from bert_runtime.metrics import entity_f1, entity_spans, mark_entities
 
 BIO = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 BIOES = [*BIO, "E-PER", "S-PER", "E-LOC", "S-LOC"]
@@ -85,7 +85,33 @@ def test_spans_and_f1_match_seqeval(seed: int, vocabulary: list[str]) -> None:
     assert entity_f1(predicted, expected) == pytest.approx({"precision": precision, "recall": recall, "f1": f1})
 
 
-@pytest.mark.parametrize("tag", ["PER", "NOUN", "b-PER", "BPER", "U-PER", "O-PER", "-PER", ""])
+def test_bilou_is_bioes_with_other_letters() -> None:
+    tags = ["B-PER", "I-PER", "L-PER", "U-PER", "O", "L-LOC", "U-LOC", "U-LOC"]
+    bioes = [tag.replace("L-", "E-").replace("U-", "S-") for tag in tags]
+    assert entity_spans(tags) == entity_spans(bioes) == spans_by_boundaries(bioes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["O", "B-PER", "I-PER"], True),
+        (["O", "I-PER"], True),
+        (BIOES, True),
+        (["O", "B-PER", "L-PER", "U-PER"], True),
+        (["NOUN", "VERB"], False),
+        (["O", "B-PER", "PER"], False),
+        (["O", "B", "I"], False),
+        (["O", "B-"], False),
+        (["O", "X-PER"], False),
+    ],
+)
+def test_labels_that_mark_entities(labels: list[str], expected: bool) -> None:
+    assert mark_entities(labels) is expected
+    if expected:
+        entity_spans(labels)
+
+
+@pytest.mark.parametrize("tag", ["PER", "NOUN", "b-PER", "BPER", "X-PER", "O-PER", "-PER", ""])
 def test_unknown_tag_prefix_is_an_error(tag: str) -> None:
     with pytest.raises(ValueError, match=f"found '{tag}' at 1"):
         entity_spans(["O", tag])

@@ -47,6 +47,15 @@ def test_score_is_computed_over_words_of_the_file(seed: int, max_tokens: int, to
     assert 0.3 < found["f1"] < 1
 
 
+@pytest.mark.parametrize("labels", [("O", "S-X"), ("O", "U-X"), ("O", "I-X")])
+def test_entities_of_every_scheme_are_counted(labels: tuple[str, ...], toy_vocab: Path) -> None:
+    task = TokenClassification(labels=labels)
+    model = with_runner(Scripted(5 * np.eye(2)[[0, 1]]), task, wordpiece(toy_vocab), 16)
+    example = task.example(record(["a", "b"], ["O", labels[1]]))
+    assert task.metric == "f1"
+    assert task.score(model.outputs(example.inputs), [example])["f1"] == 1
+
+
 def test_word_without_tokens_is_wrong_if_no_label_is_outside(toy_vocab: Path) -> None:
     for labels in (("NOUN", "VERB"), ("B-X", "I-X")):
         task = TokenClassification(labels=labels)
