@@ -1,7 +1,9 @@
 """Choose the arithmetic of training, by measuring a step on this machine if asked to."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 import torch
@@ -42,7 +44,7 @@ results."""
 
 
 class ChosenPrecision(NamedTuple):
-    """Precision of a run: `fp32`, `bf16` or `fp16`, and the seconds per measured step of all candidates."""
+    """Precision of a run: `fp32`, `bf16` or `fp16`, and the seconds per measured step of the candidates that fit."""
 
     name: str
     seconds_per_step: dict[str, float]
@@ -56,7 +58,8 @@ class ChosenPrecision(NamedTuple):
             )
         if self.seconds_per_step:
             measured = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in self.seconds_per_step.items())
-            report_progress(f"training in {self.name}: a measured step takes {measured}")
+            excess = [f"; {name} needs more memory" for name in _AUTO_CANDIDATES if name not in self.seconds_per_step]
+            report_progress(f"training in {self.name}: a measured step takes {measured}{''.join(excess)}")
 
     @property
     def lightning_name(self) -> LightningPrecision:
@@ -115,12 +118,12 @@ def fastest_precision(
 
     Args:
         requested: one of `settings.TRAINING_PRECISIONS`.
-        model: the model to train; a measurement moves it to the device and zeroes its gradients.
+        model: the model to train; a measurement moves it to the device and back, and zeroes its gradients.
         batch: tensors that `loss` takes.
         loss: computes the loss of the batch, float32 [], with tensors on the model's device.
 
     Raises:
-        TrainingError: see `check_precision`.
+        TrainingError: see `check_precision`; or the GPU has no memory for a step in either precision.
     """
     check_precision(requested)
     if requested != "auto":
@@ -132,8 +135,8 @@ def fastest_precision(
 
 
 def _faster(seconds: Mapping[str, float]) -> str:
-    """Return the fastest candidate if it is clearly faster than the preferred one, which wins ties."""
-    preferred = _AUTO_CANDIDATES[0]
+    """Return the fastest candidate if it is clearly faster than the preferred one that fits, which wins ties."""
+    preferred = next(name for name in _AUTO_CANDIDATES if name in seconds)
     fastest = min(seconds, key=lambda name: seconds[name])
     return fastest if seconds[fastest] * _MIN_SPEEDUP <= seconds[preferred] else preferred
 
@@ -143,25 +146,63 @@ def _measure_steps(
 ) -> dict[str, float]:
     """Return the seconds of the fastest forward and backward pass in each candidate precision.
 
-    Candidates take turns, so that what else the machine does slows all of them. The first pass of each warms up.
+    Candidates take turns, so that what else the machine does slows all of them. The first pass of each warms up. Those
+    that the GPU has no memory for are left out.
+
+    Raises:
+        TrainingError: no candidate fits.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model.to(device).train()
-    tensors = [tensor.to(device) for tensor in batch]
+    before = next(model.parameters()).device
+    fastest: dict[str, float] = {}
+    try:
+        with suppress(torch.OutOfMemoryError):
+            model.to(device).train()
+            fastest = _fastest_steps(model, [tensor.to(device) for tensor in batch], loss, device)
+    finally:
+        model.to(before)  # sharded training would keep it on the first GPU, beside all shards
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    if not fastest:
+        raise TrainingError(
+            f"precision auto: the GPU has no memory for a step in {' or '.join(_AUTO_CANDIDATES)}; "
+            "lower --batch-size, or fine-tune with --gradient-checkpointing"
+        )
+    return fastest
+
+
+def _fastest_steps(
+    model: nn.Module, tensors: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor], device: str
+) -> dict[str, float]:
+    """Return the seconds of the fastest pass in each candidate precision that fits the memory."""
     start = time.perf_counter()
-    for name in _AUTO_CANDIDATES:
-        _time_step(model, tensors, loss, device, name)
+    candidates = [name for name in _AUTO_CANDIDATES if _time_step(model, tensors, loss, device, name) < math.inf]
     fastest: dict[str, float] = {}
     for _ in range(_MEASURED_STEPS):
         if fastest and time.perf_counter() - start + sum(fastest.values()) > _TIME_LIMIT_S:
             break
-        for name in _AUTO_CANDIDATES:
+        for name in candidates:
             seconds = _time_step(model, tensors, loss, device, name)
             fastest[name] = min(seconds, fastest.get(name, seconds))
-    return fastest
+    return {name: seconds for name, seconds in fastest.items() if seconds < math.inf}
 
 
 def _time_step(
+    model: nn.Module, tensors: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor], device: str, name: str
+) -> float:
+    """Return the seconds of one forward and backward pass in precision `name`, infinity where memory ends."""
+    try:
+        return _run_step(model, tensors, loss, device, name)
+    except torch.OutOfMemoryError:
+        seconds = math.inf
+    # Not in the handler, whose traceback holds the tensors of the step.
+    model.zero_grad(set_to_none=True)
+    if device == "cuda":
+        torch.cuda.empty_cache()
+    return seconds
+
+
+def _run_step(
     model: nn.Module, tensors: Sequence[Tensor], loss: Callable[[Sequence[Tensor]], Tensor], device: str, name: str
 ) -> float:
     """Return the seconds of one forward and backward pass in precision `name`."""

@@ -1,7 +1,9 @@
 """The choice of the arithmetic of training."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -73,6 +75,8 @@ class FakeClock:
         self.now = 0.0
         self.step_s = step_s
         self.first_s: dict[str, float] = {}
+        self.too_large: set[str] = set()
+        """Precisions of which a pass runs out of memory."""
         self.steps: list[str] = []
 
     def perf_counter(self) -> float:
@@ -82,6 +86,8 @@ class FakeClock:
         name = "bf16" if torch.is_autocast_enabled("cpu") else "fp32"
         self.steps.append(name)
         self.now += self.first_s.pop(name, self.step_s[name])
+        if name in self.too_large:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return tensors[0].sum()
 
 
@@ -118,6 +124,52 @@ def test_a_slow_first_step_does_not_count(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("bert_models.training.precision.time", clock)
     chosen = fastest_precision("auto", torch.nn.Linear(1, 1), [torch.ones(2, requires_grad=True)], clock.loss)
     assert (chosen.name, clock.steps) == ("bf16", ["fp32", "bf16"] * 2)
+
+
+@pytest.mark.parametrize("too_large", ["fp32", "bf16"])
+def test_precision_that_needs_too_much_memory_is_not_chosen(monkeypatch: pytest.MonkeyPatch, too_large: str) -> None:
+    clock = FakeClock({"fp32": 1.0, "bf16": 1.0})
+    clock.too_large = {too_large}
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("bert_models.training.precision.time", clock)
+    fitting = {"fp32": "bf16", "bf16": "fp32"}[too_large]
+    chosen = fastest_precision("auto", torch.nn.Linear(1, 1), [torch.ones(2, requires_grad=True)], clock.loss)
+    assert chosen == (fitting, {fitting: pytest.approx(1.0)})
+    assert clock.steps.count(too_large) == 1
+    lines: list[str] = []
+    chosen.report(lines.append)
+    assert lines == [f"training in {fitting}: a measured step takes {fitting} 1000 ms; {too_large} needs more memory"]
+
+
+def test_no_memory_in_either_precision_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock({"fp32": 1.0, "bf16": 1.0})
+    clock.too_large = {"fp32", "bf16"}
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = "precision auto: the GPU has no memory for a step in fp32 or bf16; lower --batch-size, or .*checkpointing"
+    with pytest.raises(TrainingError, match=message):
+        fastest_precision("auto", torch.nn.Linear(1, 1), [torch.ones(2, requires_grad=True)], clock.loss)
+
+
+@pytest.mark.parametrize("too_large", [set(), {"fp32", "bf16"}])
+def test_measured_model_returns_to_its_device(monkeypatch: pytest.MonkeyPatch, too_large: set[str]) -> None:
+    """The first GPU would keep it, beside the shards of a distributed run."""
+
+    class Watched(torch.nn.Linear):
+        devices: ClassVar[list[str]] = []
+
+        def to(self, device: Any) -> "Watched":  # type: ignore[override]
+            self.devices.append(str(device))
+            return self
+
+    clock = FakeClock({"fp32": 1.0, "bf16": 1.0})
+    clock.too_large = too_large
+    monkeypatch.setattr("bert_models.training.precision.has_instruction_set", lambda name: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with suppress(TrainingError):
+        fastest_precision("auto", Watched(1, 1, device="meta"), [torch.ones(2, requires_grad=True)], clock.loss)
+    assert Watched.devices == ["cpu", "meta"]
 
 
 @pytest.mark.parametrize(
