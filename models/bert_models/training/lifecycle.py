@@ -22,6 +22,7 @@ from bert_models.training.run_dir import (
     TRAINING_TOOLS,
     check_disk_space,
     check_output,
+    keep_unowned_files,
     prepare_run_dir,
 )
 from bert_models.training.settings import OptimizationSettings
@@ -146,7 +147,7 @@ def write_checkpoint(
     metrics: Sequence[str],
     report: Mapping[str, Any],
 ) -> None:
-    """Replace the run's folder by the finished checkpoint with logs, plot and report.
+    """Replace the run's folder by the finished checkpoint with logs, plot and report, and files of others in it.
 
     Args:
         output: folder of the run.
@@ -159,3 +160,4 @@ def write_checkpoint(
         save(folder)
         finish_logs(output, folder, module.rows, metrics)
         write_json(folder / REPORT_NAME, report)
+        keep_unowned_files(output, folder)

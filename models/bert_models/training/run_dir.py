@@ -1,5 +1,6 @@
 """The output directory of a run: what it holds during training, what may be replaced, and whether it fits the disk."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ __all__ = [
     "TRAINING_TOOLS",
     "check_disk_space",
     "check_output",
+    "keep_unowned_files",
     "prepare_run_dir",
 ]
 
@@ -81,6 +83,28 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
             f"{output}: besides what a training run writes there is also {', '.join(unowned)}, which would be lost; "
             "move that elsewhere first"
         )
+
+
+def keep_unowned_files(output: Path, folder: Path) -> None:
+    """Give `folder`, the finished checkpoint, what somebody else has put into `output` while the run trained.
+
+    Files are links to the same data where the file system has them, and stay in `output` until it is replaced.
+    """
+    if not output.is_dir():
+        return
+    for name in unowned_files(output, _CHECKPOINT_FILES):
+        source, target = output / name, folder / name
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True, copy_function=_link_or_copy)
+        else:
+            _link_or_copy(source, target)
+
+
+def _link_or_copy(source: str | Path, target: str | Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def _is_run_dir(output: Path) -> bool:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from bert_models import TrainingError
+from bert_models.training import TrainSettings, fine_tune
 from bert_models.training.lifecycle import resumed_precision
 from bert_models.training.run_dir import LAST_NAME
 
@@ -32,3 +33,23 @@ def test_state_without_a_later_setting_goes_on_with_its_default_only(tmp_path: P
     assert resumed_precision(tmp_path, WHOLE).name == "fp32"
     with pytest.raises(TrainingError, match=r"dropout was None, is now 0\.5"):
         resumed_precision(tmp_path, {**WHOLE, "dropout": 0.5})
+
+
+def test_files_put_into_the_output_while_a_run_trains_stay(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    (data := tmp_path / "rows.csv").write_text("text,label\nmy card,a\nrain,b\n")
+    out = tmp_path / "out"
+
+    def write_notes(stage: str) -> None:
+        if stage.startswith("writing the checkpoint"):
+            (out / "notes").mkdir()
+            (out / "notes" / "plan.txt").write_text("plan")
+            (out / "todo.txt").write_text("todo")
+            (out / "link").symlink_to("missing")
+
+    settings = TrainSettings(epochs=1, precision="fp32")
+    fine_tune("text-classification", classifier_checkpoint, data, data, out, settings, progress=write_notes)
+    assert (out / "notes" / "plan.txt").read_text() == "plan"
+    assert (out / "todo.txt").read_text() == "todo"
+    assert (out / "link").readlink() == Path("missing")
+    assert not (out / "training").exists()
+    assert (out / "model.safetensors").is_file()
