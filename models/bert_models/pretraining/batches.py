@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from bert_models.crf import IGNORE_INDEX
 from bert_models.errors import TrainingError
 from bert_models.pretraining.masking import MaskingSettings, mask_sequences
 from bert_models.pretraining.packing import PackedSequences, pack_next_sentences, pack_sentence_order, pack_sentences
@@ -80,6 +81,20 @@ class PretrainingBatch(NamedTuple):
     of the discriminator follow from the generator's samples."""
     sentence_labels: Tensor | None
     """For pairs, [B]: 0 for texts in their true order, 1 for a random second text or swapped texts."""
+    step_items: dict[str, Tensor] | None = None
+    """Sums of `num_items` over all batches of an optimizer step, where it has several, [] each."""
+
+    def num_items(self) -> dict[str, Tensor]:
+        """Return the predictions that each loss is the mean over, by its name in `PretrainingModel.measure`, [] each.
+
+        They follow from the batch alone, so that those of a whole step are known before its first batch is computed.
+        """
+        predicted, tokens = (self.labels != IGNORE_INDEX).sum(), self.attention_mask.sum()
+        return {
+            **dict.fromkeys(("mlm_loss", "soft_loss"), predicted),
+            **dict.fromkeys(("rtd_loss", "hidden_loss", "attention_loss"), tokens),
+            "sentence_loss": torch.tensor(len(self.input_ids)),
+        }
 
 
 class PretrainingBatches(Dataset[PretrainingBatch]):

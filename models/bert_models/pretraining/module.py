@@ -30,7 +30,8 @@ class EpochLoader:
 
     An epoch has whole optimizer steps of `gradient_accumulation_steps` batches; the remaining batches are skipped.
     Otherwise its last step would have fewer batches, evaluations would fall between the batches of a step, and the
-    state that is saved there would lack the gradients so far.
+    state that is saved there would lack the gradients so far. The batches of a step know how many predictions all of
+    them have.
     """
 
     def __init__(self, batches: PretrainingBatches, gradient_accumulation_steps: int = 1) -> None:
@@ -45,16 +46,21 @@ class EpochLoader:
                 f"of {gradient_accumulation_steps}; lower --accumulate or --batch-size"
             )
         self._batches = batches
-        self._length = len(batches) // gradient_accumulation_steps * gradient_accumulation_steps
+        self._step = gradient_accumulation_steps
+        self._length = len(batches) // self._step * self._step
         self._next = 0
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[PretrainingBatch]:
-        for index in range(self._next, len(self)):
-            self._next = index + 1
-            yield self._batches[index]
+        for first in range(self._next, len(self), self._step):
+            batches = [self._batches[index] for index in range(first, first + self._step)]
+            counts = [batch.num_items() for batch in batches]
+            items = {name: torch.stack([count[name] for count in counts]).sum() for name in counts[0]}
+            for index, batch in enumerate(batches, first):
+                self._next = index + 1
+                yield batch if self._step == 1 else batch._replace(step_items=items)
         self._next = 0
 
     def state_dict(self) -> dict[str, int]:
@@ -95,9 +101,9 @@ class Pretraining(TrainingModule):
         super().__init__(settings, precision, identity, process_group)
         self.model, self.train_batches, self.dev_batches = model, train, dev
         self._losses: list[float] = []
-        """Losses of the batches since the last evaluation."""
-        self._step_losses: list[dict[str, float]] = []
-        """Losses of the batches since the last optimizer step, and their terms."""
+        """Losses of the steps since the last evaluation."""
+        self._step_metrics: list[dict[str, MetricSum]] = []
+        """Metrics of the batches since the last optimizer step, without gradients."""
         self._dev_sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         """Total and number of items of each dev metric so far."""
 
@@ -129,34 +135,50 @@ class Pretraining(TrainingModule):
         )
 
     def training_step(self, batch: PretrainingBatch, index: int) -> Tensor:
-        """Return the loss of one batch.
+        """Return the loss of one batch, scaled so that an optimizer step has the gradient of its joint batch.
 
-        With several processes, it is scaled so that the mean of their gradients is the gradient of the joint batch.
+        That is the batch of all processes, and of all batches that are accumulated: each loss is a mean over all of its
+        predictions.
         """
-        part = joint = self._measure(batch, _TRAIN_KEY, self.current_epoch, index, *self.process_group.seed_key)
-        loss = joint_loss = self.model.loss(part)
+        part = self._measure(batch, _TRAIN_KEY, self.current_epoch, index, *self.process_group.seed_key)
+        joint = {name: MetricSum(*(value.detach() for value in metric)) for name, metric in part.items()}
         if self.process_group.world_size > 1:
-            joint = self._sum_over_processes(part)
-            joint_loss = self.model.loss(joint)
-            # Lightning averages gradients over the processes.
-            factor = self.process_group.world_size
-            loss = self.model.loss({name: MetricSum(part[name].total * factor, joint[name].num_items) for name in part})
-        self._losses.append(self.show_loss(joint_loss))
-        terms = {name: metric.mean.item() for name, metric in joint.items() if name.endswith("_loss")}
-        self._step_losses.append({"loss": self._losses[-1], **(terms if len(terms) > 1 else {})})
-        return loss
+            joint = self._sum_over_processes(joint)
+        self.show_loss(self.model.loss(joint))
+        self._step_metrics.append(joint)
+        items = {name: metric.num_items for name, metric in joint.items()}
+        if batch.step_items is not None:
+            items = self._sum_items(batch.step_items)
+        # Lightning averages gradients over the processes, and over the batches of a step.
+        factor = self.process_group.world_size * self.settings.gradient_accumulation_steps
+        losses = {name: metric.total * factor for name, metric in part.items() if name.endswith("_loss")}
+        return self.model.loss({name: MetricSum(total, items[name]) for name, total in losses.items()})
 
     def _sum_over_processes(self, metrics: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
         """Return the metrics of the joint batch of all processes, without gradients."""
-        values = [torch.stack([value.detach().double() for value in metric]) for metric in metrics.values()]
+        values = [torch.stack([value.double() for value in metric]) for metric in metrics.values()]
         sums = self.process_group.all_reduce(torch.stack(values))
         return {name: MetricSum(*pair) for name, pair in zip(metrics, sums.unbind(), strict=True)}
 
+    def _sum_items(self, items: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the sums of the numbers of predictions over all processes."""
+        sums = self.process_group.all_reduce(torch.stack([count.double() for count in items.values()]))
+        return dict(zip(items, sums.unbind(), strict=True))
+
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        """Log the mean losses of the batches of this step, and its learning rate."""
-        means = {name: float(np.mean([losses[name] for losses in self._step_losses])) for name in self._step_losses[0]}
-        self._step_losses.clear()
-        self.log_row({**means, "lr": self.settings.lr * self.lr_factor(self.global_step)})
+        """Log the losses of this step, and its learning rate."""
+        batches = self._step_metrics
+        joint = {
+            name: MetricSum(
+                *(torch.stack(values).sum() for values in zip(*(batch[name] for batch in batches), strict=True))
+            )
+            for name in batches[0]
+        }
+        batches.clear()
+        self._losses.append(self.model.loss(joint).item())
+        terms = {name: metric.mean.item() for name, metric in joint.items() if name.endswith("_loss")}
+        losses = {"loss": self._losses[-1], **(terms if len(terms) > 1 else {})}
+        self.log_row({**losses, "lr": self.settings.lr * self.lr_factor(self.global_step)})
 
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Add the metrics of one dev batch."""

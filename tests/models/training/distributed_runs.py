@@ -88,11 +88,11 @@ def distilled(folder: Path, output: Path, placement: Placement) -> Any:
     return distill(folder / "base", "1", *files, output, settings, placement=placement)
 
 
-def _pretrain(family: str, objective: str) -> Callable[[Path, Path, Placement], Any]:
+def _pretrain(family: str, objective: str, accumulate: int = 1) -> Callable[[Path, Path, Placement], Any]:
     def run(folder: Path, output: Path, placement: Placement) -> Any:
         settings = PretrainSettings(
             objective=objective, steps=12, batch_size=_batch_size(placement), lr=1e-3, max_tokens=24,
-            dev_fraction=0.2, eval_every=1, precision="fp32",
+            dev_fraction=0.2, eval_every=1, precision="fp32", gradient_accumulation_steps=accumulate,
         )  # fmt: skip
         source = InitialModel(family=family, size="toy", tokenizer=folder / "tokenizer")
         corpus = TextFiles([folder / "corpus.txt"])
@@ -106,7 +106,7 @@ RUNS: dict[str, Callable[[Path, Path, Placement], Any]] = {
     "tokens": tokens,
     "crf": crf,
     "distilled": distilled,
-    "mlm+sop": _pretrain("albert", "mlm+sop"),
+    "mlm+sop": _pretrain("albert", "mlm+sop", accumulate=2),
     "rtd": _pretrain("electra", "rtd"),
 }
 """Functions of a folder, an output and a placement; the batch of all processes together is always the same."""
