@@ -92,7 +92,7 @@ def _tokenize(
         tokenize_corpus(text, tokenizer, work / "tokens"),
         PretrainingVocabulary.from_tokenizer(tokenizer),
     )
-    train_documents, dev_documents = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
+    train_documents, dev_documents = split_documents(tokens.document_tokens, settings.dev_fraction, settings.seed)
     train = (
         CollatedBatches(tokenizer_folder, tokens, train_documents, vocabulary, settings.batch_settings())
         if transformers

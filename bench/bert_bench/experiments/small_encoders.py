@@ -102,7 +102,7 @@ def _dev_batches(source: SmallModel, corpus: TextFiles, settings: PretrainSettin
     """Return the batches of the documents that `pretrain` holds out."""
     tokenizer = read_tokenizer(source.tokenizer, source.family)
     tokens = tokenize_corpus(corpus, tokenizer, cache)
-    _, documents = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed)
+    _, documents = split_documents(tokens.document_tokens, settings.dev_fraction, settings.seed)
     vocabulary = PretrainingVocabulary.from_tokenizer(tokenizer)
     return PretrainingBatches(tokens, documents, vocabulary, settings.batch_settings())
 

@@ -1,5 +1,6 @@
 """The Lightning module of pre-training: losses, optimizer, and evaluation on held-out documents."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,6 +15,7 @@ from bert_models.errors import TrainingError
 from bert_models.pretraining.batches import PretrainingBatch, PretrainingBatches, batch_loader
 from bert_models.pretraining.model import MetricSum, PretrainingModel
 from bert_models.pretraining.settings import PretrainSettings
+from bert_models.pretraining.token_cache import MAX_DEV_TOKENS
 from bert_models.training.base_module import TrainingModule
 from bert_models.training.distributed.process_group import SINGLE_PROCESS, ProcessGroup
 from bert_models.training.optimizer import parameter_groups
@@ -114,7 +116,16 @@ class Pretraining(TrainingModule):
 
     def val_dataloader(self) -> Any:
         """Return this process's share of the dev batches, with the same masks in every evaluation."""
-        return batch_loader(self.dev_batches, self.process_group.shard_indices(len(self.dev_batches)))
+        return batch_loader(self.dev_batches, self.process_group.shard_indices(self._num_dev_batches))
+
+    @property
+    def _num_dev_batches(self) -> int:
+        """The batches that are evaluated: all, unless the shortest documents are longer than what may be held out.
+
+        A sequence is counted as half full, because those of pairs are.
+        """
+        tokens = self.settings.batch_size * self.settings.max_tokens / 2
+        return min(len(self.dev_batches), math.ceil(MAX_DEV_TOKENS / tokens))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
@@ -183,7 +194,7 @@ class Pretraining(TrainingModule):
     def validation_step(self, batch: PretrainingBatch, index: int) -> None:
         """Add the metrics of one dev batch."""
         batch_index = index * self.process_group.world_size + self.process_group.rank
-        counts = batch_index < len(self.dev_batches)  # else it is repeated, see `ProcessGroup.shard_indices`
+        counts = batch_index < self._num_dev_batches  # else it is repeated, see `ProcessGroup.shard_indices`
         for name, (total, num_items) in self._measure(batch, _DEV_KEY, batch_index).items():
             self._dev_sums[name][0] += float(total) * counts
             self._dev_sums[name][1] += float(num_items) * counts

@@ -97,9 +97,10 @@ def pretrain(
             vocabulary = PretrainingVocabulary.from_tokenizer(loaded.tokenizer)
             train, dev = _build_batches(tokens, vocabulary, settings, process_group)
         report_progress(
-            f"{tokens.num_tokens} tokens in {tokens.num_documents} documents, {len(dev.documents)} of these held out"
+            f"{tokens.num_tokens} tokens in {tokens.num_documents} documents; held out: {_num_tokens(dev)} tokens in "
+            f"{len(dev.documents)} documents"
         )
-        identity = _identity(settings, process_group.world_size, source, tokens)
+        identity = _identity(settings, process_group.world_size, source, tokens, dev)
         precision = process_group.from_rank_zero(
             lambda: prepare_run(
                 folder, model, identity, lambda: _choose_precision(settings, model, train), report_progress,
@@ -125,13 +126,20 @@ def pretrain(
         return report
 
 
-def _identity(settings: PretrainSettings, world_size: int, source: ModelSource, tokens: TokenCache) -> dict[str, Any]:
+def _identity(
+    settings: PretrainSettings, world_size: int, source: ModelSource, tokens: TokenCache, dev: PretrainingBatches
+) -> dict[str, Any]:
     """Return what must match for a run to be resumed."""
     return {
         **settings_identity(settings, world_size),
         "start": source.describe(),
         "corpus": tokens.folder.name,
+        "held-out tokens": _num_tokens(dev),
     }
+
+
+def _num_tokens(batches: PretrainingBatches) -> int:
+    return int(batches.cache.document_tokens[batches.documents].sum())
 
 
 def _describe_corpus(tokens: TokenCache, train: PretrainingBatches, dev: PretrainingBatches) -> dict[str, Any]:
@@ -139,6 +147,7 @@ def _describe_corpus(tokens: TokenCache, train: PretrainingBatches, dev: Pretrai
         "key": tokens.folder.name,
         "tokens": tokens.num_tokens,
         "documents": {"train": len(train.documents), "dev": len(dev.documents)},
+        "dev_tokens": _num_tokens(dev),
     }
 
 
@@ -167,7 +176,7 @@ def _build_batches(
     """Return this process's part of the training batches, and all batches of the held-out documents."""
     # The wrong continuations of next-sentence prediction come from other documents.
     min_documents = 2 if settings.objective == "mlm+nsp" else 1
-    train, dev = split_documents(tokens.num_documents, settings.dev_fraction, settings.seed, min_documents)
+    train, dev = split_documents(tokens.document_tokens, settings.dev_fraction, settings.seed, min_documents)
     rank, world_size = process_group.rank, process_group.world_size
     batch_settings = settings.batch_settings()
     return (

@@ -35,7 +35,7 @@ class PretrainSettings(OptimizationSettings):
     """Reuse the first epoch's sequences and masks in every epoch; by default both are drawn anew (RoBERTa's dynamic
     masking, arXiv:1907.11692)."""
     dev_fraction: float = field(default=0.01, metadata={"key": "dev_share"})
-    """Fraction of the documents that are held out for evaluation."""
+    """Fraction of the tokens that are held out for evaluation, in whole documents; see `split_documents`."""
     eval_every: int = 500
     """Optimizer steps between two evaluations on the held-out documents; each also saves the state of the run."""
 

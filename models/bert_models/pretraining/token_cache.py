@@ -16,10 +16,13 @@ from bert_models.files import read_json, write_json
 from bert_runtime.errors import DataError
 from bert_runtime.numerics import IntArray
 
-__all__ = ["FORMAT_VERSION", "CacheLayout", "TokenCache", "split_documents"]
+__all__ = ["FORMAT_VERSION", "MAX_DEV_TOKENS", "CacheLayout", "TokenCache", "split_documents"]
 
 FORMAT_VERSION = 1
 """Version of the file format; part of the cache key, so that caches of other versions are not found."""
+
+MAX_DEV_TOKENS = 200_000
+"""Maximum tokens that are held out: a tenth of those that the default settings train on between two evaluations."""
 
 _LAYOUT_NAME = "cache.json"
 
@@ -125,6 +128,11 @@ class TokenCache:
         """Number of documents, D."""
         return self.layout.num_documents
 
+    @property
+    def document_tokens(self) -> IntArray:
+        """Number of tokens of each document, int64 [D]."""
+        return np.diff(self.sentences[self.documents])
+
     def sentence_bounds(self, document: int) -> IntArray:
         """Return the first token of each of a document's n sentences, and the end of the last one, int64 [n + 1]."""
         first, end = self.documents[document : document + 2]
@@ -132,13 +140,16 @@ class TokenCache:
 
 
 def split_documents(
-    num_documents: int, dev_fraction: float, seed: int, min_documents: int = 1
+    document_tokens: IntArray, dev_fraction: float, seed: int, min_documents: int = 1
 ) -> tuple[IntArray, IntArray]:
-    """Split documents at random into training and held-out ones.
+    """Split documents at random into training and held-out ones, which have at most `MAX_DEV_TOKENS` tokens.
+
+    Documents of more tokens than are to be held out are trained on, unless too few others remain: then the shortest are
+    held out.
 
     Args:
-        num_documents: number of documents.
-        dev_fraction: fraction to hold out, between 0 and 1.
+        document_tokens: number of tokens of each document, int64 [D].
+        dev_fraction: fraction of the tokens to hold out, between 0 and 1.
         seed: seed of the choice.
         min_documents: minimum of documents to train on, and of those to hold out.
 
@@ -150,11 +161,16 @@ def split_documents(
     """
     if not 0 < dev_fraction < 1:
         raise DataError(f"dev_fraction must lie between 0 and 1, found {dev_fraction}")
+    num_documents = len(document_tokens)
     if num_documents < 2 * min_documents:
         raise DataError(
             f"expected at least {2 * min_documents} documents, to hold {min_documents} out for evaluation, found "
             f"{num_documents}; check how documents are separated"
         )
-    count = min(max(min_documents, round(dev_fraction * num_documents)), num_documents - min_documents)
+    limit = min(round(dev_fraction * int(document_tokens.sum())), MAX_DEV_TOKENS)
     order = np.random.default_rng(seed).permutation(num_documents)
-    return np.sort(order[count:]), np.sort(order[:count])
+    short = order[document_tokens[order] <= limit]
+    held_out = short[document_tokens[short].cumsum() <= limit][: num_documents - min_documents]
+    if len(held_out) < min_documents:
+        held_out = order[document_tokens[order].argsort(kind="stable")][:min_documents]
+    return np.setdiff1d(order, held_out), np.sort(held_out)

@@ -87,6 +87,13 @@ def test_accumulated_batches_have_the_gradient_of_one_joint_batch(
         torch.testing.assert_close(part, whole, rtol=1e-4, atol=1e-6)
 
 
+def test_evaluations_of_long_held_out_documents_read_a_part(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = build("mlm", 1)
+    assert len(module.val_dataloader()) == len(module.dev_batches) > 3
+    monkeypatch.setattr("bert_models.pretraining.module.MAX_DEV_TOKENS", 3 * 12 * 32 // 2)
+    assert len(module.val_dataloader()) == 3
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_predictions_are_counted_before_a_batch_is_computed(kind: str, build: Build) -> None:
     module = build(kind, 1)

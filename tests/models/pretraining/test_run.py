@@ -107,7 +107,7 @@ def test_discriminator_beats_the_majority_class(
     electra = FAMILIES["electra"]
     monkeypatch.setitem(FAMILIES, "electra", replace(electra, sizes={"toy": {**electra.sizes["toy"], **sizes}}))
     source = InitialModel(family="electra", size="toy", tokenizer=tokenizer, initializer_range=0.1)
-    chosen = settings("rtd", steps=240, eval_every=240, batch_size=16, lr=2e-3)
+    chosen = settings("rtd", steps=400, eval_every=400, batch_size=16, lr=2e-3)
     last = pretrain(source, corpus, tmp_path / "out", chosen, cache=tmp_path / "cache")["measured"][-1]
     assert last["rtd_accuracy"] > 1 - last["replaced_share"] + 0.02
 

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from bert_models.corpus import TextFiles
 from bert_models.corpus.sentences import Sentence
 from bert_models.pretraining import TokenCache, split_documents, tokenize_corpus
+from bert_models.pretraining.token_cache import MAX_DEV_TOKENS
 from bert_runtime.errors import DataError
 
 from ..toy_corpus import toy_cache, toy_tokenizer
@@ -123,23 +124,41 @@ def test_cache_pickles_as_its_folder(tmp_path: Path, toy_vocab: Path) -> None:
     assert np.array_equal(pickle.loads(data).tokens, cache.tokens)
 
 
+EQUAL = np.full(1000, 5)
+"""Tokens of documents of the same length."""
+
+
 def test_documents_are_split_by_seed() -> None:
-    train, dev = split_documents(1000, 0.1, seed=3)
+    train, dev = split_documents(EQUAL[:1000], 0.1, seed=3)
     assert len(dev) == 100
     assert sorted([*train, *dev]) == list(range(1000))
-    assert np.array_equal(dev, split_documents(1000, 0.1, seed=3)[1])
-    assert not np.array_equal(dev, split_documents(1000, 0.1, seed=4)[1])
-    assert [len(part) for part in split_documents(3, 0.01, seed=0)] == [2, 1]
-    assert [len(part) for part in split_documents(3, 0.99, seed=0)] == [1, 2]
-    assert [len(part) for part in split_documents(9, 0.01, seed=0, min_documents=2)] == [7, 2]
-    assert [len(part) for part in split_documents(9, 0.99, seed=0, min_documents=2)] == [2, 7]
+    assert np.array_equal(dev, split_documents(EQUAL[:1000], 0.1, seed=3)[1])
+    assert not np.array_equal(dev, split_documents(EQUAL[:1000], 0.1, seed=4)[1])
+    assert [len(part) for part in split_documents(EQUAL[:3], 0.01, seed=0)] == [2, 1]
+    assert [len(part) for part in split_documents(EQUAL[:3], 0.99, seed=0)] == [1, 2]
+    assert [len(part) for part in split_documents(EQUAL[:9], 0.01, seed=0, min_documents=2)] == [7, 2]
+    assert [len(part) for part in split_documents(EQUAL[:9], 0.99, seed=0, min_documents=2)] == [2, 7]
     with pytest.raises(DataError, match="at least 2 documents, to hold 1 out for evaluation, found 1; check how"):
-        split_documents(1, 0.1, seed=0)
+        split_documents(EQUAL[:1], 0.1, seed=0)
     with pytest.raises(DataError, match="at least 4 documents, to hold 2 out for evaluation, found 3; check how"):
-        split_documents(3, 0.1, seed=0, min_documents=2)
+        split_documents(EQUAL[:3], 0.1, seed=0, min_documents=2)
     for fraction in (0, 1):
         with pytest.raises(DataError, match=f"between 0 and 1, found {fraction}"):
-            split_documents(10, fraction, seed=0)
+            split_documents(EQUAL[:10], fraction, seed=0)
+
+
+def test_tokens_are_held_out_up_to_a_maximum_in_short_documents() -> None:
+    tokens = np.random.default_rng(0).integers(10, 5_000, 10_000)
+    tokens[7] = MAX_DEV_TOKENS  # as long as all that may be held out
+    train, dev = split_documents(tokens, 0.1, seed=0)
+    assert 0.95 * MAX_DEV_TOKENS < tokens[dev].sum() <= MAX_DEV_TOKENS
+    assert np.array_equal(np.sort([*train, *dev]), np.arange(len(tokens)))
+    few = np.array([50_000, 900, 60_000, 40_000])
+    assert [split_documents(few, 0.01, seed)[1].tolist() for seed in range(4)] == [[1]] * 4
+    # None is short enough.
+    large = np.array([60_000_000, 50_000_000, 40_000_000])
+    assert [split_documents(large, 0.01, seed)[1].tolist() for seed in range(4)] == [[2]] * 4
+    assert split_documents(np.array([9, 3, 5, 4]), 0.01, 0, min_documents=2)[1].tolist() == [1, 3]
 
 
 _PEAK = """
