@@ -13,7 +13,7 @@ from bert_models.crf import IGNORE_INDEX
 from bert_models.distillation.layers import LayerTrace
 from bert_models.distillation.losses import attention_divergence, cosine_distance, kl_divergence
 from bert_models.distillation.settings import CORPUS_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_compatible, teacher_record
+from bert_models.distillation.student import Student, check_compatible, check_teacher_length, teacher_record
 from bert_models.distillation.teacher import Teacher
 from bert_models.errors import TrainingError
 from bert_models.model import TaskModel
@@ -105,6 +105,7 @@ class _DistilledModel(ModelSource):
         sizes = model.config.vocab_size, config.vocab_size
         if sizes[0] != sizes[1]:
             raise TrainingError(f"expected a student with its teacher's vocab_size {sizes[0]}, found {sizes[1]}")
+        check_teacher_length(source, settings.max_tokens)
         check_objective(config, settings)
         distilled = DistilledLanguageModel(student.build(), model, self.distillation)
         max_tokens = 0 if self.student in source.family.sizes else student.source.max_tokens

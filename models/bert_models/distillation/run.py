@@ -17,7 +17,13 @@ from bert_models.distillation.hidden_states import HiddenStates
 from bert_models.distillation.losses import SOFT_LOSSES
 from bert_models.distillation.module import Distillation
 from bert_models.distillation.settings import TASK_DISTILLATION, DistillationSettings
-from bert_models.distillation.student import Student, check_compatible, is_checkpoint_name, teacher_record
+from bert_models.distillation.student import (
+    Student,
+    check_compatible,
+    check_teacher_length,
+    is_checkpoint_name,
+    teacher_record,
+)
 from bert_models.distillation.teacher import Teacher
 from bert_models.distillation.teacher_outputs import ComputeOutputs, TeacherOutputs
 from bert_models.errors import TrainingError
@@ -142,7 +148,8 @@ def _training_setup(
         distillation = replace(distillation, hard_weight=0.0)
     labelled = distillation.hard_weight > 0
     token_level = [task.name] if task.has_output_per_token else []
-    _check_lengths(teacher, student.source, settings, distillation, per_token=bool(token_level))
+    if token_level or distillation.compares_layers:
+        check_teacher_length(teacher, settings.max_tokens or student.source.max_tokens)
     check_compatible(teacher, student.source, distillation, token_level=token_level)
     if labelled:
         check_loss_settings(task, settings)
@@ -170,23 +177,6 @@ def _training_setup(
             **pruning_record(student.source),
         },
     )
-
-
-def _check_lengths(
-    teacher: Checkpoint,
-    student: Checkpoint,
-    settings: TrainSettings,
-    distillation: DistillationSettings,
-    *,
-    per_token: bool,
-) -> None:
-    """Raise `TrainingError` if the teacher must read the student's tokens, and these may be more than it can read."""
-    max_tokens = settings.max_tokens or student.max_tokens
-    if (per_token or distillation.compares_layers) and max_tokens > teacher.config.max_tokens:
-        raise TrainingError(
-            f"expected at most the teacher's {teacher.config.max_tokens} tokens for the student, found {max_tokens}; "
-            f"give --max-tokens {teacher.config.max_tokens}"
-        )
 
 
 def _with_teacher_crf(student: Student, teacher: TaskModel) -> TaskModel:

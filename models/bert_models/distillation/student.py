@@ -16,7 +16,7 @@ from bert_models.pretraining.vocabulary import plain_tokenizer
 from bert_models.pruned_checkpoint import set_token_pruning, with_token_pruning
 from bert_runtime.tasks import Task
 
-__all__ = ["Student", "check_compatible", "is_checkpoint_name", "teacher_record"]
+__all__ = ["Student", "check_compatible", "check_teacher_length", "is_checkpoint_name", "teacher_record"]
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,15 @@ def check_compatible(
     if distillation.attention_weight and heads[0] != heads[1]:
         raise TrainingError(
             f"attention_weight needs a student with its teacher's {heads[0]} attention heads, found {heads[1]}"
+        )
+
+
+def check_teacher_length(teacher: Checkpoint, max_tokens: int) -> None:
+    """Raise `TrainingError` if the teacher, which reads its student's tokens, cannot read `max_tokens` of them."""
+    if max_tokens > teacher.config.max_tokens:
+        raise TrainingError(
+            f"expected at most the teacher's {teacher.config.max_tokens} tokens for the student, found {max_tokens}; "
+            f"give --max-tokens {teacher.config.max_tokens}"
         )
 
 

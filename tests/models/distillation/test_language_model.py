@@ -54,6 +54,15 @@ def test_language_model_learns_from_its_teacher(
         distill_language_model(teacher, "2", corpus, tmp_path / "no", replace(MASKED, objective="mlm+nsp"))
 
 
+def test_teacher_that_reads_fewer_tokens_is_refused(
+    toy_vocab: Path, toy_config: EncoderConfig, corpus: TextFiles, tmp_path: Path
+) -> None:
+    teacher = save_checkpoint(tmp_path / "teacher", toy_vocab, replace(toy_config, max_positions=16), MASK)
+    student = save_checkpoint(tmp_path / "student", toy_vocab, toy_config, MASK)
+    with pytest.raises(TrainingError, match="the teacher's 16 tokens for the student, found 24; give --max-tokens 16"):
+        distill_language_model(teacher, str(student), corpus, tmp_path / "out", MASKED, cache=tmp_path / "cache")
+
+
 def test_copy_of_the_teacher_has_no_loss_against_it(toy_config: EncoderConfig) -> None:
     teacher = TaskModel(toy_config, MASK)
     randomize(teacher)
