@@ -146,7 +146,7 @@ class Family:
             for key, expected in self.fixed_config.items()
             if key in values and values[key] != expected
         ]
-        required = {item.name for item in fields(EncoderConfig) if item.default is MISSING}
+        required = {item.name for item in fields(EncoderConfig) if item.default is MISSING} - self.defaults.keys()
         missing = [key for name, key in self.config_keys.items() if name in required and values.get(key) is None]
         if missing:
             problems.append(f"missing {', '.join(missing)}")

@@ -126,7 +126,8 @@ class _Corpus:
     def check(self) -> None:
         """Raise `DataError` if the first text of a file cannot be read, before any work is done."""
         for path in self.files:
-            next(self._texts(path))
+            if next(self._texts(path), None) is None:
+                raise DataError(f"{path}: expected texts, found blank rows only")
 
     def __iter__(self) -> Iterator[str]:
         self.texts = 0

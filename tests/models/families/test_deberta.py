@@ -154,3 +154,12 @@ def test_folded_projections_change_nothing_and_end_with_the_context(parts: str) 
         assert all(module.position_keys is None for module in modules)
         assert torch.equal(model(ids, attention), expected)
     assert {*model.state_dict()} == names
+
+
+def test_segments_that_config_json_does_not_name_are_none(tmp_path: Path) -> None:
+    """As in transformers."""
+    folder = save_reference(reference("deberta-v2", "Model", type_vocab_size=0), tmp_path)
+    values = json.loads((folder / "config.json").read_text())
+    values.pop("type_vocab_size")
+    (folder / "config.json").write_text(json.dumps(values))
+    assert open_checkpoint(folder).config.type_vocab_size == 0

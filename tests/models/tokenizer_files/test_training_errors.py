@@ -118,3 +118,11 @@ def test_missing_sentencepiece_error_names_the_extra(
     with pytest.raises(MissingExtraError, match=r"'sentencepiece'.*pip install .*\[export\]'"):
         train_tokenizer([corpus], "unigram", SIZE, tmp_path / "out")
     train_tokenizer([corpus], "wordpiece", SIZE, tmp_path / "out")
+
+
+def test_dataset_of_blank_rows_is_an_error(tmp_path: Path) -> None:
+    (dataset := tmp_path / "dataset").mkdir()
+    (dataset / "train.jsonl").write_text('{"text": " "}\n{"text": ""}\n')
+    with pytest.raises(DataError, match="dataset: expected texts, found blank rows only"):
+        train_tokenizer([dataset], "wordpiece", SIZE, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
