@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from bert_models.errors import UntrainableError
 from bert_models.training.distributed.process_group import ProcessGroup
 from bert_models.training.distributed.sharding import shard_module
-from bert_models.training.optimizer import adamw, linear_schedule
+from bert_models.training.optimizer import adamw, linear_schedule, number_by_module
 from bert_models.training.settings import OptimizationSettings
 
 __all__ = ["TrainingModule"]
@@ -48,8 +48,11 @@ class TrainingModule(pl.LightningModule):
             shard_module(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Save logs and history, and what identifies the run."""
+        """Save logs and history, and what identifies the run; number the optimizer's parameters as FSDP does."""
         checkpoint |= {"rows": self.rows, "history": self.history, "precision": self.precision, "run": self.identity}
+        if "optimizer_states" in checkpoint and not self.process_group.is_sharded:
+            pairs = zip(checkpoint["optimizer_states"], self.trainer.optimizers, strict=True)
+            checkpoint["optimizer_states"] = [number_by_module(state, optimizer, self) for state, optimizer in pairs]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore logs and history; log the rows again, also if no step is left."""

@@ -1,14 +1,14 @@
 """AdamW, its parameter groups, and the learning-rate schedule."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import AdamW, Optimizer
 
 from bert_models.crf import LinearChainCrf
 
-__all__ = ["adamw", "linear_schedule", "parameter_groups"]
+__all__ = ["adamw", "linear_schedule", "number_by_module", "parameter_groups"]
 
 _CRF_LR = 1e-2
 """Peak learning rate of a linear-chain CRF: its scores start at zero and must grow to the scale of logits."""
@@ -70,6 +70,22 @@ def parameter_groups(
         layer = [p for p in others if depths.get(id(p), 0) == depth]
         groups += [group | {"lr": lr * layer_lr_decay**depth} for group in _split_by_decay(layer, weight_decay)]
     return [*(group for group in groups if group["params"]), *crf_groups]
+
+
+def number_by_module(state: Mapping[str, Any], optimizer: Optimizer, module: nn.Module) -> dict[str, Any]:
+    """Return the state of an optimizer with the numbers that its parameters have in the module, not in its groups.
+
+    Lightning saves and reads the state of sharded parameters (FSDP) in this way, while torch reads parameters by their
+    positions in groups, whatever their numbers. So a run can be resumed sharded or not.
+    """
+    numbers = {id(parameter): number for number, parameter in enumerate(module.parameters())}
+    renumbered: dict[int, int] = {}
+    groups = []
+    for saved, group in zip(state["param_groups"], optimizer.param_groups, strict=True):
+        in_module = [numbers[id(parameter)] for parameter in group["params"]]
+        renumbered |= zip(saved["params"], in_module, strict=True)
+        groups.append({**saved, "params": in_module})
+    return {"state": {renumbered[number]: value for number, value in state["state"].items()}, "param_groups": groups}
 
 
 def _split_by_decay(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:

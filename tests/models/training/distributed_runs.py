@@ -114,6 +114,15 @@ RUNS: dict[str, Callable[[Path, Path, Placement], Any]] = {
 STRATEGIES = {"labels": "ddp", "tokens": "ddp", "crf": "fsdp", "distilled": "ddp", "mlm+sop": "fsdp", "rtd": "ddp"}
 
 
+RESUMED: dict[str, tuple[str, str | None]] = {
+    "parts-ddp": ("ddp", "ddp"),
+    "parts-fsdp": ("fsdp", "fsdp"),
+    "parts-ddp-fsdp": ("ddp", "fsdp"),
+    "parts-fsdp-ddp": ("fsdp", "ddp"),
+}
+"""Strategies of runs until they are killed, and when they are resumed."""
+
+
 def in_step(epoch: int, index: int, action: Callable[[FineTuning, Tensor], Tensor], patch: pytest.MonkeyPatch) -> None:
     """Let `action` change the loss of one step."""
     step = FineTuning.training_step
@@ -130,14 +139,13 @@ def killed(module: FineTuning, loss: Tensor) -> Tensor:
 
 
 def interrupted(folder: Path) -> None:
-    """Kill runs in their second epoch; resume those named `parts`, and leave `state` as it is."""
-    for name, strategy in (("parts-ddp", "ddp"), ("parts-fsdp", "fsdp"), ("state", "ddp")):
-        placement = Placement(devices=2, strategy=strategy)
+    """Kill runs in their second epoch; resume those of `RESUMED`, and leave `state` as it is."""
+    for name, (strategy, next_strategy) in {**RESUMED, "state": ("ddp", None)}.items():
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
             in_step(1, 1, killed, patch)
-            tune(folder, folder / name, placement)
-        if name != "state":
-            tune(folder, folder / name, placement, resume=True)
+            tune(folder, folder / name, Placement(devices=2, strategy=strategy))
+        if next_strategy is not None:
+            tune(folder, folder / name, Placement(devices=2, strategy=next_strategy), resume=True)
     tune(folder, folder / "whole", Placement(devices=2))
 
 

@@ -13,7 +13,7 @@ from bert_models import TrainingError
 from bert_models.training import Placement
 
 from .distributed_checks import TIMEOUT_S, subprocess_env, weights_match
-from .distributed_runs import RUNS, patch_families, tune
+from .distributed_runs import RESUMED, RUNS, patch_families, tune
 
 SLOW = ("tokens", "mlm+sop")
 """Runs that the short suite leaves out: others have both strategies, a token head and an objective of pre-training."""
@@ -85,7 +85,7 @@ def test_fsdp_process_holds_half_of_the_parameters(found: list[dict[str, Any]]) 
 
 
 def test_two_processes_resume_a_run_of_two(data_folder: Path, found: list[dict[str, Any]]) -> None:
-    for name in ("parts-ddp", "parts-fsdp"):
+    for name in RESUMED:
         assert weights_match(data_folder / "whole", data_folder / name, 0.0 if name == "parts-ddp" else 1e-6)
         assert same_log(data_folder / "whole", data_folder / name, 1e-6)
         assert not (data_folder / name / "training").exists()
