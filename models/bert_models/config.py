@@ -183,6 +183,21 @@ class EncoderConfig:
     token_classifier_dropout: bool = True
     """Whether the token-classification head has `classifier_dropout`; else `hidden_dropout` (DistilBERT, DeBERTa)."""
 
+    classifier_input_dropout: bool = False
+    """Whether the classification head has its dropout before its dense layer, too (RoBERTa, ELECTRA, MPNet)."""
+
+    question_answering_dropout: float | None = 0.0
+    """Dropout probability of the question-answering head; `None` means that of other heads."""
+
+    next_sentence_dropout: bool = False
+    """Whether the sentence-pair head has the dropout of other heads (ALBERT)."""
+
+    attention_output_dropout: bool = True
+    """Whether `hidden_dropout` acts after attention (not in DistilBERT)."""
+
+    feed_forward_dropout: bool = True
+    """Whether `hidden_dropout` acts after the feed-forward block (not in ALBERT)."""
+
     initializer_range: float = 0.02
     """Standard deviation of newly initialised weights."""
 
@@ -233,10 +248,10 @@ class EncoderConfig:
                 yield f"{name} must be one of {', '.join(filter(None, choices))}, found {value!r:.100}"
 
     def _number_problems(self) -> Iterator[str]:
-        for name in ("hidden_dropout", "attention_dropout", "embedding_dropout", "classifier_dropout"):
-            value = getattr(self, name) or 0.0
+        for part in ("hidden", "attention", "embedding", "classifier", "question_answering"):
+            value = getattr(self, f"{part}_dropout") or 0.0
             if not 0.0 <= value < 1.0:
-                yield f"{name} must lie in [0, 1), found {value}"
+                yield f"{part}_dropout must lie in [0, 1), found {value}"
         for name in ("layer_norm_eps", "initializer_range"):
             if (value := getattr(self, name)) < 0:
                 yield f"{name} must not be negative, found {value}"

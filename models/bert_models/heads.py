@@ -43,6 +43,7 @@ __all__ = [
     "TokenClassificationHead",
     "TokenHead",
     "build_head",
+    "next_sentence_head",
 ]
 
 
@@ -54,23 +55,25 @@ def _dropout(config: EncoderConfig) -> float:
 class ClassificationHead(nn.Module):
     """First token, or mean of tokens → dense → activation → LayerNorm if any → dropout → projection to labels.
 
-    All families use this head and differ in pooling, activation and LayerNorm. In BERT and ALBERT the dense layer with
-    tanh is the pooler (Devlin et al., arXiv:1810.04805), which the sentence-pair objective pre-trains.
+    All families use this head and differ in pooling, activation and LayerNorm; some have a dropout before the dense
+    layer, too. In BERT and ALBERT that is the pooler, with tanh (Devlin et al., arXiv:1810.04805), which the
+    sentence-pair objective pre-trains.
     """
 
-    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+    def __init__(self, config: EncoderConfig, num_labels: int, *, output_dropout: bool = True) -> None:
         super().__init__()
         self.pooling = build_pooling(config.classifier_pooling, config)
+        self.input_dropout = nn.Dropout(_dropout(config)) if config.classifier_input_dropout else nn.Identity()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.head_bias)
         self.activation = activation_function(config.classifier_activation)
         self.norm = layer_norm(config) if config.head_transform else nn.Identity()
-        self.dropout = nn.Dropout(_dropout(config))
+        self.dropout = nn.Dropout(_dropout(config)) if output_dropout else nn.Identity()
         self.output = nn.Linear(config.hidden_size, num_labels)
 
     def forward(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Return logits, float [B, L]."""
-        pooled = self.norm(self.activation(self.dense(self.pooling(hidden, attention_mask))))
-        return self.output(self.dropout(pooled))
+        pooled = self.input_dropout(self.pooling(hidden, attention_mask))
+        return self.output(self.dropout(self.norm(self.activation(self.dense(pooled)))))
 
 
 class EmbeddingHead(nn.Module):
@@ -227,6 +230,16 @@ class DiscriminatorHead(nn.Module):
         return logits.squeeze(-1)
 
 
+def next_sentence_head(config: EncoderConfig) -> ClassificationHead:
+    """Return a new head for pairs of texts, with two classes."""
+    return ClassificationHead(config, 2, output_dropout=config.next_sentence_dropout)
+
+
+def _question_answering(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
+    dropout = config.question_answering_dropout
+    return TokenHead(config, 2, _dropout(config) if dropout is None else dropout)
+
+
 def _text_classification(encoder: Encoder, config: EncoderConfig, task: Task) -> nn.Module:
     assert isinstance(task, TextClassification)
     return ClassificationHead(config, len(task.labels))
@@ -260,9 +273,9 @@ def _feature_extraction(encoder: Encoder, config: EncoderConfig, task: Task) -> 
 HEADS: Mapping[str, Callable[[Encoder, EncoderConfig, Task], nn.Module]] = {
     TextClassification.name: _text_classification,
     TokenClassification.name: _token_classification,
-    QuestionAnswering.name: lambda encoder, config, task: TokenHead(config, 2),
+    QuestionAnswering.name: _question_answering,
     FillMask.name: lambda encoder, config, task: MaskedLmHead(config, encoder),
-    NextSentencePrediction.name: lambda encoder, config, task: ClassificationHead(config, 2),
+    NextSentencePrediction.name: lambda encoder, config, task: next_sentence_head(config),
     ReplacedTokenDetection.name: lambda encoder, config, task: DiscriminatorHead(config),
     SentenceEmbedding.name: _sentence_embedding,
     SparseEmbedding.name: _sparse_embedding,

@@ -143,9 +143,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Position-wise feed-forward block without the residual: `down(activation(up(x)))`, or with a gate
-    `down(activation(gate(x)) * up(x))`.
-    """
+    """Position-wise `down(activation(up(x)))`, or with a gate `down(activation(gate(x)) * up(x))`, without residual."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -179,7 +177,9 @@ class EncoderLayer(nn.Module):
         self.attention_norm = nn.Identity() if config.norm_first and index == 0 else layer_norm(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = layer_norm(config)
-        self.dropout = nn.Dropout(config.hidden_dropout)
+        dropout = nn.Dropout(config.hidden_dropout)
+        self.attention_dropout = dropout if config.attention_output_dropout else nn.Identity()
+        self.feed_forward_dropout = dropout if config.feed_forward_dropout else nn.Identity()
 
     def forward(
         self,
@@ -194,13 +194,13 @@ class EncoderLayer(nn.Module):
         Of a post-norm layer, the tokens `kept`, int64 [B, K], alone may stay after its attention: [B, K, H].
         """
         if self.norm_first:
-            hidden = hidden + self.dropout(self.attention(self.attention_norm(hidden), mask, rotation, table))
-            return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
+            hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), mask, rotation, table))
+            return hidden + self.feed_forward_dropout(self.feed_forward(self.feed_forward_norm(hidden)))
         attended = self.attention(hidden, mask, rotation, table)
         if kept is not None:
             hidden, attended = take_tokens(hidden, kept), take_tokens(attended, kept)
-        hidden = self.attention_norm(hidden + self.dropout(attended))
-        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
+        hidden = self.attention_norm(hidden + self.attention_dropout(attended))
+        return self.feed_forward_norm(hidden + self.feed_forward_dropout(self.feed_forward(hidden)))
 
 
 class AttentionContext(NamedTuple):

@@ -18,10 +18,10 @@ from bert_runtime.tasks import (
     TokenClassification,
 )
 
-from .toy import BATCHES, MASKS, TOLERANCE, save_reference
-from .toy_families import CONFIGS
+from .toy import BATCHES, MASKS, TOLERANCE, inputs, save_reference
+from .toy_families import CONFIGS, with_first_token
 from .toy_families import reference as toy_reference
-from .toy_heads import BIO, HEADS, Saved, difference
+from .toy_heads import BIO, HEADS, VOCABULARY, Saved, difference
 
 DROPOUTS = {"hidden_dropout": 0.3, "classifier_dropout": 0.2}
 
@@ -53,6 +53,34 @@ def test_token_head_has_the_dropout_of_transformers(saved: Saved, family: str) -
     theirs, checkpoint = saved(family, "token-classification", **changes)
     dropout = theirs.drop if hasattr(theirs, "drop") else theirs.dropout
     assert load_model(checkpoint, checkpoint.task()).head.dropout.p == dropout.p
+
+
+def active_dropouts(model: torch.nn.Module, family: str) -> list[float]:
+    """Return the probabilities of all dropouts but attention's that a training step passes, in order."""
+    found: list[float] = []
+
+    def note(module: torch.nn.Module, *values: object) -> None:
+        assert isinstance(module, torch.nn.Dropout)
+        if module.p:
+            found.append(module.p)
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(note)
+    ids, attention, _ = inputs(2, "full", VOCABULARY)
+    model.train()(ids, with_first_token(family, attention))
+    return found
+
+
+@pytest.mark.parametrize(("family", "task"), [pair for pair in HEADS if pair[0] not in ("modernbert", "gte")])
+def test_dropout_acts_where_that_of_transformers_does(saved: Saved, family: str, task: str) -> None:
+    """Except for ModernBERT and GTE, see their modules."""
+    keys = FAMILIES[family].config_keys
+    probabilities = {**DROPOUTS, "question_answering_dropout": 0.25, "attention_dropout": 0.0}
+    changes = {keys[name]: value for name, value in probabilities.items() if name in keys}
+    theirs, checkpoint = saved(family, task, **changes)
+    ours = load_model(checkpoint, checkpoint.task(task))
+    assert active_dropouts(ours, family) == active_dropouts(theirs, family)
 
 
 @pytest.mark.parametrize("family", ["roberta", "xlm-roberta", "camembert", "mpnet", "bert"])

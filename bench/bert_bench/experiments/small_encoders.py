@@ -128,7 +128,7 @@ def _masked_batches(batches: PretrainingBatches) -> Iterator[tuple[Batch, IntArr
         batches.cache, batches.documents, batches.vocabulary, replace(batches.settings, masking=masking)
     )
     for index in range(min(len(masked), _DEV_SEQUENCES // batches.settings.batch_size)):
-        ids, mask, types, labels, _ = masked[index]
+        ids, mask, types, labels, *_ = masked[index]
         yield Batch(ids.numpy(), mask.numpy(), types.numpy()), labels[labels != IGNORE_INDEX].numpy()
 
 

@@ -25,7 +25,12 @@ ALBERT = replace(
     name="albert",
     prefix="albert.",
     always_projects=True,
-    defaults={"activation": "gelu_new", "num_layer_groups": 1},
+    defaults={
+        "activation": "gelu_new",
+        "num_layer_groups": 1,
+        "next_sentence_dropout": True,
+        "feed_forward_dropout": False,
+    },
     config_keys={
         **BERT.config_keys,
         "embedding_size": "embedding_size",

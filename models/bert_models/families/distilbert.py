@@ -8,7 +8,13 @@ __all__ = ["DISTILBERT"]
 DISTILBERT = Family(
     name="distilbert",
     prefix="distilbert.",
-    defaults={"type_vocab_size": 0, "classifier_activation": "relu", "token_classifier_dropout": False},
+    defaults={
+        "type_vocab_size": 0,
+        "classifier_activation": "relu",
+        "token_classifier_dropout": False,
+        "question_answering_dropout": 0.1,
+        "attention_output_dropout": False,
+    },
     config_keys={
         "vocab_size": "vocab_size",
         "hidden_size": "dim",
@@ -20,6 +26,7 @@ DISTILBERT = Family(
         "hidden_dropout": "dropout",
         "attention_dropout": "attention_dropout",
         "classifier_dropout": "seq_classif_dropout",
+        "question_answering_dropout": "qa_dropout",
         "initializer_range": "initializer_range",
         "pad_token_id": "pad_token_id",
     },

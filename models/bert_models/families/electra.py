@@ -13,7 +13,7 @@ ELECTRA = replace(
     BERT,
     name="electra",
     prefix="electra.",
-    defaults={"classifier_activation": "gelu", "prediction_activation": "gelu"},
+    defaults={"classifier_activation": "gelu", "classifier_input_dropout": True, "prediction_activation": "gelu"},
     config_keys={**BERT.config_keys, "embedding_size": "embedding_size"},
     encoder_weights={**BERT.encoder_weights, "embeddings.projection": "embeddings_project"},
     head_weights={

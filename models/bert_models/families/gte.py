@@ -1,4 +1,7 @@
-"""GTE (Zhang et al., arXiv:2407.19669), which its authors' code calls `new`: BERT with rotary positions and GeGLU."""
+"""GTE (Zhang et al., arXiv:2407.19669), which its authors' code calls `new`: BERT with rotary positions and GeGLU.
+
+The feed-forward block has no dropout before its last projection, unlike that of transformers.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -157,6 +157,7 @@ MODERNBERT = Family(
         "attention_dropout": 0.0,
         "embedding_dropout": 0.0,
         "classifier_dropout": 0.0,
+        "question_answering_dropout": None,
         "pad_token_id": 50283,
     },
     fixed_config={"rope_scaling": None},

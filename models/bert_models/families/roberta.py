@@ -23,6 +23,7 @@ ROBERTA = replace(
     prefix="roberta.",
     defaults={
         "positions": "after_padding",
+        "classifier_input_dropout": True,
         "prediction_activation": "gelu",
         "pad_token_id": 1,
     },

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from bert_models.config import EncoderConfig
 from bert_models.crf import IGNORE_INDEX
-from bert_models.heads import ClassificationHead, MaskedLmHead
+from bert_models.heads import MaskedLmHead, next_sentence_head
 from bert_models.model import TaskModel
 from bert_models.saving import save_model
 from bert_models.training.run_dir import GENERATOR_FOLDER
@@ -110,7 +110,7 @@ class MaskedLanguageModel(PretrainingModel):
         self.model = model or TaskModel(config, mask)
         self.sentence = sentence
         if pairs and sentence is None:
-            self.sentence = ClassificationHead(config, 2).apply(self.model.init_weights)
+            self.sentence = next_sentence_head(config).apply(self.model.init_weights)
 
     def measure(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor, labels: Tensor, sentence_labels: Tensor
