@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bert_runtime.crf import is_bio
-from bert_runtime.metrics.entities import entity_spans
+from bert_runtime.metrics.entities import entity_spans, mark_entities
 from bert_runtime.numerics import FloatArray, IntArray
 from bert_runtime.tasks import (
     Example,
@@ -227,7 +226,7 @@ def _word_parts(task: TokenClassification, output: Outputs, example: Example) ->
     """Return the parts of entity F1, or of the accuracy over words."""
     words, labels = example.target
     predicted, _ = task.predict_words(output, words)
-    if not is_bio(task.labels):
+    if not mark_entities(task.labels):
         return float((predicted == labels).sum()), len(labels)
     names = (*task.labels, "O")
     spans = [set(entity_spans([names[label] for label in part])) for part in (predicted, labels)]

@@ -1,5 +1,6 @@
 """Paired intervals: fast ratios agree with resampling the task's own metric, and intervals with a formula."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ from tokenizers import Encoding
 
 from bert_export import paired_bootstrap
 from bert_export.paired_bootstrap import paired_drop
+from bert_runtime.records import Record
 from bert_runtime.similarity import similarity_matrix
 from bert_runtime.tasks import (
     Example,
@@ -18,7 +20,10 @@ from bert_runtime.tasks import (
     Task,
     TextClassification,
     TextInput,
+    TokenClassification,
 )
+
+from ..runtime.task_models import random_model
 
 NUM = 400
 
@@ -97,6 +102,23 @@ def test_metrics_are_those_of_the_task(data: Any, monkeypatch: pytest.MonkeyPatc
     slow = paired_drop(task, found, task, reference, examples)
     assert slow.drop_interval.high == pytest.approx(drop.drop_interval.high)
     assert slow.found_interval.low == pytest.approx(drop.found_interval.low)
+
+
+@pytest.mark.parametrize("prefixes", ["BI", "BIES", "I"])
+def test_entities_are_counted_in_every_tag_scheme(
+    prefixes: str, toy_vocab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = ("O", *(f"{prefix}-X" for prefix in prefixes))
+    model = random_model(TokenClassification(labels=labels), toy_vocab, 32, len(labels))
+    random = np.random.default_rng(0)
+    records = [
+        Record({"tokens": random.permutation(["hello", "my", "card"]).tolist(), "tags": tags}, Path("x"), number)
+        for number, tags in enumerate(random.choice(labels, (60, 3)).tolist())
+    ]
+    examples = [model.task.example(record) for record in records]
+    found = model.outputs([example.inputs[0] for example in examples])
+    reference = [item._replace(arrays=tuple(array[:, ::-1] for array in item.arrays)) for item in found]
+    test_metrics_are_those_of_the_task(lambda: (model.task, found, reference, examples), monkeypatch)
 
 
 def test_the_interval_of_a_reranker_is_one_of_queries() -> None:
