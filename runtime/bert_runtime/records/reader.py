@@ -106,6 +106,7 @@ def _read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Record | Data
     if suffix not in _READERS:
         if not path.exists():
             raise DataError(f"{path}: no such file")
-        raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz)")
+        hint = "; Parquet is read by bert-export batch" if suffix == ".parquet" else ""
+        raise DataError(f"{path}: expected a file that ends in {', '.join(FORMATS)} (or one of these with .gz){hint}")
     with open_text(path) as stream:
         yield from _READERS[suffix](path, stream, columns)
