@@ -81,7 +81,7 @@ def evaluate(
     retrieval_files = (corpus, queries, qrels)
     _check_usage(file, retrieval_files, first_stage or run_output)
     zero_shot = candidate_labels, hypothesis_template, multi_label
-    check_zero_shot_usage(*zero_shot, has_pair=False)
+    check_zero_shot_usage(*zero_shot, has_pair=False, top_k=options.get("top_k"))
     is_labelled = file is not None and not file.is_dir()
     if candidate_labels is not None and not is_labelled:
         raise click.UsageError("--candidate-labels need a FILE of texts with labels")

@@ -109,7 +109,8 @@ def predict(
     if output_file is not None and is_array_file(output_file):
         check_writable(output_file)
     zero_shot = candidate_labels, hypothesis_template, multi_label
-    check_zero_shot_usage(*zero_shot, has_pair=pair is not None or question is not None)
+    has_pair = pair is not None or question is not None
+    check_zero_shot_usage(*zero_shot, has_pair=has_pair, top_k=options.get("top_k"))
     loaded = load_model(bundle, **options)
     if output_file is not None and is_array_file(output_file):
         check_array_task(output_file, loaded.task)

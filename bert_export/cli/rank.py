@@ -9,6 +9,7 @@ import click
 from bert_export.cli.help import ExampleCommand
 from bert_export.cli.options import (
     bundle_argument,
+    check_columns_usage,
     columns_option,
     inference_options,
     input_option,
@@ -64,6 +65,7 @@ def rank(
     Without --json, a line has the score, the document's number from 0, and the document.
     """
     _check_usage(documents, query, input_file)
+    check_columns_usage(columns, input=input_file)
     model = load_model(bundle, **options)
     if input_file is None:
         _print(model, query or "", documents, top_k, as_json=as_json)

@@ -40,13 +40,20 @@ zero_shot_options = combine(
 
 
 def check_zero_shot_usage(
-    labels: Sequence[str] | None, template: str | None, multi_label: bool | None, *, has_pair: bool
+    labels: Sequence[str] | None,
+    template: str | None,
+    multi_label: bool | None,
+    *,
+    has_pair: bool,
+    top_k: int | None,
 ) -> None:
     """Raise `click.UsageError` for options that need `--candidate-labels`, and for those that exclude it."""
     if labels is None and (template is not None or multi_label):
         raise click.UsageError("--hypothesis-template and --multi-label need --candidate-labels")
     if labels is not None and has_pair:
         raise click.UsageError("give either --candidate-labels or --pair or --question")
+    if labels is not None and top_k is not None:
+        raise click.UsageError("give either --candidate-labels, all of which have a score, or --top-k")
 
 
 def with_candidate_labels(

@@ -5,14 +5,14 @@
     ├── WrongTaskError            the model does another task
     ├── RetryLaterError           not now; says when to try again
     │   ├── ModelNotReadyError    the model is still being loaded
-    │   ├── ModelBrokenError      the model fails on every request
+    │   ├── ModelBrokenError      the model fails on requests and on its self-test
     │   ├── QueueFullError        too much work is waiting
     │   └── QueueTimeoutError     the request waited longer than it may
     ├── ClientGoneError           nobody waits for the answer any more
     ├── EmptyRequestError         a request without a single text
     ├── TooManyTextsError         more texts than a request may have
     ├── TextTooLongError          more tokens than a text may have
-    └── AnswerTooLargeError       more numbers than a request may have computed
+    └── AnswerTooLargeError       more outputs or candidates than a request may have computed
 
 Each has the HTTP status that fits. Messages go to clients: they hold no path of the server.
 """
@@ -90,7 +90,7 @@ class ModelNotReadyError(RetryLaterError):
 
 
 class ModelBrokenError(RetryLaterError):
-    """The model fails on every request."""
+    """The model fails on requests and on its self-test."""
 
     status = 503
     reason = "model_broken"

@@ -1,5 +1,6 @@
 """The server's processes: uvicorn around the application, once or several times."""
 
+import ipaddress
 import logging
 import os
 import signal
@@ -32,11 +33,6 @@ _log = logging.getLogger("bert_serve")
 _KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
 send a request into a connection that is being closed."""
-
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-_START_S = 120
-"""Seconds that a worker which replaces another one after SIGHUP has to load its models. A judgement."""
 
 _CONNECT_S = 1.0
 """Seconds for a connection to a Unix socket: a server whose queue of connections is full listens, too. A judgement."""
@@ -84,10 +80,9 @@ def run_server(
         "server_header": False,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": round(drain_s),
-        "timeout_worker_healthcheck": _START_S,
     }
     configure_logs(log_level)
-    if not settings.api_keys and uds is None and host not in _LOOPBACK:
+    if not settings.api_keys and uds is None and not _is_loopback(host):
         _log.warning("no API key is set: whoever reaches %s can use the models", host)
     try:
         if workers == 1:
@@ -95,6 +90,14 @@ def run_server(
         return _run_workers(_share_cores(settings, workers), options, workers, log_level)
     except SystemExit:  # the address is taken; the log says so
         return 1
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _check_socket_path(path: Path) -> None:

@@ -303,7 +303,7 @@ def test_terminal_as_stdin_is_wrong_usage(classifier_bundle: Path) -> None:
         ("data.jsonl", "{}\n", ":1: expected a field 'text', found only nothing"),
         ("data.csv", "sentence\nhello\n", ":1: expected a header with a column 'text'"),
         ("data.xlsx", "hello", ": expected a file that ends in .jsonl, .csv, .tsv, .txt"),
-        ("data.parquet", "PAR1", "(or one of these with .gz); Parquet is read by bert-export batch"),
+        ("data.parquet", "PAR1", ": expected a file that ends in .jsonl, .csv, .tsv, .txt, .md, .conll"),
         ("absent.csv", None, ": no such file"),
     ],
 )

@@ -130,6 +130,16 @@ def test_long_texts_are_truncated(attention_bundle: Path, model: AttentionModel)
             load_attention(attention_bundle, max_tokens=max_tokens)
 
 
+def test_the_tokenizers_batch_call_keeps_tokens_and_offsets(
+    model: AttentionModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = model(("my card", "is lost"))
+    monkeypatch.setattr("bert_runtime.tokenization.text_tokenizer._BATCH_CALL_CHARACTERS", 4)  # as for a long text
+    found = model(("my card", "is lost"))
+    assert found.tokens == expected.tokens
+    np.testing.assert_array_equal(found.offsets, expected.offsets)
+
+
 def with_tokenizer(bundle: Path, change: Callable[[Path], object], folder: Path) -> Path:
     """Copy a bundle, change its tokenizer's file, and record the file's new hash."""
     copied = Path(shutil.copytree(bundle, folder / "bundle"))

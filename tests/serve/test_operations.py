@@ -201,26 +201,33 @@ def test_outputs_that_would_fill_the_memory_are_refused(
     assert response.json()["error"].startswith("expected texts of which the model computes at most 1 MiB of float32")
 
 
-@pytest.mark.parametrize("path", ["/health", "/live", "/v2/health/ready", "/v2/health/live"])
-def test_probes_fail_where_a_model_fails_on_every_request(
-    path: str, start_client: StartClient, embedding_bundle: Path
+def test_probes_fail_while_a_model_fails_on_requests_and_on_its_self_test(
+    start_client: StartClient, embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = start_client({"toy": embedding_bundle})
     app: Any = client.app
-    model = app.state.models["toy"].model
-    run = model.run_encodings
+    served = app.state.models["toy"]
+    probes = ("/health", "/live", "/v2/health/ready", "/v2/health/live", "/v2/models/toy/ready")
 
-    def fail(encodings: Any) -> Any:
+    def fail(*given: Any) -> Any:
         raise RuntimeError("the GPU is lost")
 
-    model.run_encodings = fail
-    for _ in range(10):
-        assert client.get(path).status_code == 200
-        assert client.post("/embed", json={"inputs": "hello"}).status_code == 500
-    assert "models that fail on every request: toy" in client.get(path).text
-    model.run_encodings = run
-    assert client.post("/embed", json={"inputs": "hello"}).status_code == 200
-    assert client.get(path).status_code == 200
+    def statuses_after_requests(num_requests: int) -> set[int]:
+        for _ in range(num_requests):
+            client.post("/embed", json={"inputs": "hello"})
+        client.portal.call(served.check_failures)  # type: ignore[union-attr] # inside a `with`
+        return {client.get(path).status_code for path in probes}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(served.model, "run_encodings", fail)
+        patch.setattr(served.engine, "_check_self_test", lambda: None)
+        assert statuses_after_requests(9) == {200}  # the self-test passes: it was the requests
+        patch.setattr(served.engine, "_check_self_test", fail)
+        assert statuses_after_requests(2) == {200}
+        assert statuses_after_requests(1) == {503}
+        assert "on their self-test: toy" in client.get("/health").text
+        assert statuses_after_requests(0) == {503}
+    assert statuses_after_requests(0) == {200}
 
 
 def test_a_mounted_application_has_its_paths_below_its_own(embedding_bundle: Path) -> None:

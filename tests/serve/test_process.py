@@ -213,6 +213,51 @@ def test_workers_share_a_port_and_add_up_their_metrics(start: Start, embedding_b
     assert process.wait(30) == 0
 
 
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Return the process ids of a server's workers, in the order of their start."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_worker_that_ends_is_replaced_and_one_that_stalls_is_not(start: Start, embedding_bundle: Path) -> None:
+    """As one whose long text or large model takes Python's lock for longer than uvicorn's pings wait."""
+    process, address = start(embedding_bundle, "--workers", "2")
+    stalled, killed = workers_of(process)
+    os.kill(stalled, signal.SIGSTOP)
+    os.kill(killed, signal.SIGKILL)
+    try:
+        wait_until(lambda: set(workers_of(process)) - {stalled, killed} != set())
+        wait_until(lambda: ready(address))
+        assert stalled in workers_of(process)
+    finally:
+        os.kill(stalled, signal.SIGCONT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("host", "keys", "warns"),
+    [
+        ("127.0.0.1", (), False), ("127.0.0.2", (), False), ("::1", (), False), ("localhost", (), False),
+        ("0.0.0.0", ("one",), False), ("0.0.0.0", (), True), ("::", (), True), ("server", (), True),
+    ],
+)  # fmt: skip
+def test_an_open_server_that_others_can_reach_is_a_warning(
+    host: str,
+    keys: tuple[str, ...],
+    warns: bool,
+    embedding_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("bert_serve.server._run_alone", lambda settings, options: 0)
+    monkeypatch.setattr("bert_serve.server.configure_logs", lambda level: None)
+    settings = server_settings({"toy": embedding_bundle}, api_keys=keys)
+    run_server(settings, host=host, port=0, uds=None, drain_s=1)
+    assert ("no API key is set" in caplog.text) is warns
+
+
 def test_workers_that_cannot_load_a_bundle_end_the_server(start: Start, embedding_bundle: Path, tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(embedding_bundle, tmp_path / "damaged"))
     (bundle / "tokenizer.json").write_text("{}", encoding="utf-8")

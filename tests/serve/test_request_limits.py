@@ -34,8 +34,9 @@ def test_the_first_wrong_item_ends_the_validation(
 def test_a_long_text_without_words_is_refused(embedding_client: TestClient) -> None:
     refused = embedding_client.post("/embed", json={"inputs": ["hello", "a" * 300_001]})
     assert refused.status_code == 413
-    assert "input 1: expected at most 300,000 characters without a boundary of words" in refused.json()["error"]
+    assert "input 1: expected a text whose 300,000 characters that truncation keeps have" in refused.json()["error"]
     assert embedding_client.post("/embed", json={"inputs": "my card " * 50_000}).status_code == 200
+    assert embedding_client.post("/embed", json={"inputs": "my card " * 99 + "a" * 300_001}).status_code == 200
 
 
 def test_outputs_in_progress_have_a_limit_together(
@@ -62,6 +63,7 @@ def test_token_vectors_have_a_limit_of_their_own(tasks_client: TestClient, monke
         ("fill-mask", "my [MASK] is [MASK]", {"top_k": 9}, 18),
         ("fill-mask", "my [MASK]", {"top_k": 1, "targets": ["card"] * 10}, 11),
         ("question-answering", {"question": "where?", "context": "in town"}, {"n_best": 11}, 11),
+        ("question-answering", {"question": "where?", "context": "in town"}, {"top_k": 1}, 20),
     ],
 )
 def test_candidates_have_a_limit_where_a_request_names_their_number(
@@ -70,7 +72,7 @@ def test_candidates_have_a_limit_where_a_request_names_their_number(
     monkeypatch.setattr(f"{_LIMITS}._MAX_CANDIDATES", 10)
     response = tasks_client.post(f"/models/{task}", json={"inputs": inputs, "parameters": parameters})
     assert response.status_code == 413
-    assert f"at most 10 candidates are weighed, found {found};" in response.json()["error"]
+    assert f"expected at most 10 candidates to be weighed, found {found};" in response.json()["error"]
     assert tasks_client.post(f"/models/{task}", json={"inputs": inputs}).status_code == 200
 
 

@@ -223,12 +223,12 @@ class TextTokenizer:
         try:
             self._check_windows(inputs, first)
             inputs = [self.shortened(value) for value in inputs]
-            if len(inputs) == 1 and sum(map(len, filter(None, inputs[0]))) <= _BATCH_CALL_CHARACTERS:
+            if len(inputs) == 1 and _num_characters(inputs[0]) <= _BATCH_CALL_CHARACTERS:
                 encodings = [self._tokenizer.encode(*inputs[0])]
-            elif self.windows is None:
-                encodings = self._tokenizer.encode_batch_fast([_pair_or_text(value) for value in inputs])
-            else:  # the fast call leaves out the offsets, by which windows are merged
+            elif len(inputs) == 1 or self.windows is not None:
                 encodings = self._tokenizer.encode_batch([_pair_or_text(value) for value in inputs])
+            else:  # the fast call leaves out the offsets, by which windows are merged
+                encodings = self._tokenizer.encode_batch_fast([_pair_or_text(value) for value in inputs])
         except (TypeError, UnicodeEncodeError):
             raise invalid_unicode(inputs, first) from None
         except InputError:
@@ -288,6 +288,10 @@ class TextTokenizer:
         encoding = self._tokenizer.encode("", text, add_special_tokens=False)
         overlaps = len(encoding.overflowing) * window_overlap(self.max_tokens)
         return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps
+
+
+def _num_characters(value: TextInput) -> int:
+    return len(value.text) + len(value.text_pair or "")
 
 
 def _pair_or_text(value: TextInput) -> str | tuple[str, str]:

@@ -78,6 +78,10 @@ _LAST_BATCH_S = 10.0
 from native code while it shuts down, and C++ may then abort the process."""
 
 
+_CHECK_S = 1.0
+"""Seconds between looks for models that fail, where replaced bundles are not looked for. A judgement."""
+
+
 @asynccontextmanager
 async def _lifespan(
     app: FastAPI, models: Models, reload_s: float | None, on_failure: Callable[[], None], *, wait_for_models: bool
@@ -114,7 +118,9 @@ async def _load_and_watch(models: Models, reload_s: float | None, on_failure: Ca
     except Exception:  # the log says why
         on_failure()
         return
-    while reload_s is not None:
-        await asyncio.sleep(reload_s)
+    while True:
+        await asyncio.sleep(reload_s or _CHECK_S)
         for served in models.values():
-            await served.load_if_changed()
+            if reload_s is not None:
+                await served.load_if_changed()
+            await served.check_failures()

@@ -120,7 +120,7 @@ async def server_metadata() -> Response:
 @router.head("/v2/health/live", include_in_schema=False)
 @router.get("/v2/health/live", summary="Alive: the server answers", responses=example_answer({"live": True}))
 async def server_live(request: Request) -> Response:
-    """Answer 200 while the server runs, also before its models are loaded; 503 where a model fails on every request."""
+    """Answer 200 while the server runs, also before its models are loaded; 503 where a model is broken."""
     request.app.state.models.check_working()
     return JSONResponse({"live": True})
 
@@ -164,8 +164,9 @@ def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) 
         summary="Ready: the model is loaded and has passed its self-test",
         responses=example_answer({"name": "minilm", "ready": True}),
     )
-    async def model_ready(served: Annotated[ServedModel, Depends(find)]) -> Response:
+    async def model_ready(served: Annotated[ServedModel, Depends(find)], request: Request) -> Response:
         """Answer 200 once the model is loaded and has passed its self-test, 503 before."""
+        request.app.state.models.check_working()
         if not served.ready:
             raise ModelNotReadyError(f"model {served.name!r} is being loaded; try again")
         return JSONResponse({"name": served.name, "ready": True})

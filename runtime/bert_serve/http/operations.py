@@ -24,7 +24,7 @@ _METRICS = 'bert_requests_total{route="/embed",status="200"} 3.0'
     responses={200: {"content": {"application/json": {"example": _HEALTH}}}},
 )
 async def health(request: Request) -> Response:
-    """Answer 200 once all models are loaded and have passed their self-tests, 503 before, or where one fails always."""
+    """Answer 200 once all models are loaded and have passed their self-tests, 503 before, or where one is broken."""
     models = request.app.state.models
     models.check_working()
     if not models.ready:
@@ -40,7 +40,7 @@ async def health(request: Request) -> Response:
     responses={200: {"content": {"application/json": {"example": {"status": "live"}}}}},
 )
 async def live(request: Request) -> Response:
-    """Answer 200 while the server runs, also before its models are loaded; 503 where a model fails on every request."""
+    """Answer 200 while the server runs, also before its models are loaded; 503 where a model is broken."""
     request.app.state.models.check_working()
     return JSONResponse({"status": "live"})
 

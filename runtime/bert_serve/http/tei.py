@@ -160,7 +160,7 @@ async def predict(body: PredictRequest, request: Request, name: _ModelName = Non
     they are the predicted numbers. Labels of a cascade have the model that answered, `small` or `large`.
     """
     served = _choose(request, body.model or name, body, TextClassification)
-    if not isinstance(body.inputs, str):
+    if isinstance(body.inputs, list) and isinstance(next(iter(body.inputs), None), list):  # else one text, or a pair
         served.engine.limits.check_number(len(body.inputs))
     inputs = _sequences(body.inputs)
     results = await served.results(inputs, request, truncate=body.truncate is not False)

@@ -1,6 +1,7 @@
 """A loaded bundle with its queue and its worker."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,6 +31,8 @@ from bert_serve.settings import EngineSettings
 
 __all__ = ["INLINE_CHARACTERS", "Engine"]
 
+_log = logging.getLogger("bert_serve")
+
 _TAKEN_BATCHES = 4
 """Batches of `max_batch_tokens` that the worker takes at a time: enough to sort by length and to fill the parallel
 sessions, few enough for a new request to have its turn soon. A judgement."""
@@ -53,8 +56,9 @@ vocabulary."""
 _SMOOTHING = 0.05
 """Weight of the newest request in the tokens per character. A judgement."""
 
-_MAX_FAILURES = 10
-"""Requests in a row on which a model that works does not fail. A judgement."""
+_SUSPICIOUS_FAILURES = 3
+"""Requests in a row on which the model fails, after which its self-test tells whether the fault is theirs. A
+judgement."""
 
 _LABEL_SETS = 16
 """Label sets of zero-shot classification whose hypotheses are kept tokenized. A judgement."""
@@ -89,6 +93,8 @@ class Engine:
             settings.max_queue_ms / 1e3,
             metrics.queue_tokens.set,
         )
+        self.broken = False
+        """Whether the model failed on requests and on its self-test since, such as on a lost GPU."""
         self._tokens_per_character = _TOKENS_PER_CHARACTER
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
         self.zero_shot_classifier: Callable[..., ZeroShotClassifier] = lru_cache(_LABEL_SETS)(
@@ -141,6 +147,8 @@ class Engine:
         self.limits.check_number(len(inputs))
         with self.reserve(inputs) as reservation:
             encoded = await self.encode(inputs, truncate=truncate, options=options)
+            if options:
+                self.limits.check_candidates(encoded, self.model.task.with_options(**options), options)
             return await self.outputs(encoded, caller, reservation)
 
     async def encode(
@@ -162,17 +170,20 @@ class Engine:
         start = time.perf_counter()
         model = self.model.with_options(**options) if options else self.model
         length = num_characters(inputs)
-        self.limits.check_unbroken(inputs, length)
         if len(inputs) == 1 and length <= INLINE_CHARACTERS:
             encoded = model.tokenize(inputs)
         else:
-            encoded = await asyncio.to_thread(model.tokenize, inputs)
+            encoded = await asyncio.to_thread(self._tokenize, model, inputs, length)
         self.limits.check_lengths(encoded, truncate=truncate)
         if length and not any(map(self.limits.is_cut, encoded)):  # what is cut off has characters and no tokens
             found = sum(len(window) for item in encoded for window in item.windows) / length
             self._tokens_per_character += _SMOOTHING * (found - self._tokens_per_character)
         self._metrics.tokenize_s.observe(time.perf_counter() - start)
         return encoded
+
+    def _tokenize(self, model: Model, inputs: Sequence[SingleInput], length: int) -> list[EncodedInput]:
+        self.limits.check_unbroken(inputs, length)
+        return model.tokenize(inputs)
 
     def encode_ids(self, sequences: Sequence[Sequence[int]]) -> list[EncodedInput]:
         """Return token ids as tokenized inputs, special tokens included as they are.
@@ -241,23 +252,24 @@ class Engine:
         ]
 
     async def decode(self, outputs: Sequence[Outputs], options: Mapping[str, Any] | None = None) -> list[Result]:
-        """Return the results of raw outputs.
-
-        Raises:
-            InputError: the task does not have an option.
-            AnswerTooLargeError: the options ask for too many candidates.
-        """
+        """Return the results of raw outputs; raise `InputError` for an option that the task does not have."""
         task = self.model.task.with_options(**options) if options else self.model.task
-        if options:
-            self.limits.check_candidates(outputs, task)
         if num_answers(outputs, task) > _INLINE_ANSWERS:
             return await asyncio.to_thread(lambda: list(map(task.decode, outputs)))
         return list(map(task.decode, outputs))
 
-    @property
-    def broken(self) -> bool:
-        """Whether the model failed on so many requests in a row that the fault is not theirs, such as a lost GPU."""
-        return self._worker.num_failures >= _MAX_FAILURES
+    def check_failures(self) -> None:
+        """Run the self-test again where the model has failed on requests, to tell whether the fault is theirs."""
+        if self._worker.num_failures < _SUSPICIOUS_FAILURES:
+            return
+        try:
+            self._check_self_test()
+        except Exception as error:  # of a driver, too
+            if not self.broken:
+                _log.critical("the model fails on requests, and on its self-test: %s", error)
+            self.broken = True
+        else:
+            self.broken, self._worker.num_failures = False, 0
 
     def close(self) -> None:
         """Accept no more work; what waits is still done, by a thread that then ends."""

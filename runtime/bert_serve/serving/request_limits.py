@@ -1,14 +1,14 @@
 """Limits of a request: how much it may ask for before, while and after its texts are tokenized."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 from bert_runtime import Model
 from bert_runtime.batching.streaming import EncodedInput
-from bert_runtime.inputs import SingleInput, as_text_input
-from bert_runtime.tasks import FeatureExtraction, Outputs, Task
+from bert_runtime.inputs import SingleInput
+from bert_runtime.tasks import FeatureExtraction, Task, TextInput
 from bert_serve.errors import AnswerTooLargeError, QueueFullError, TextTooLongError, TooManyTextsError
-from bert_serve.serving.sizes import num_candidates, num_characters
+from bert_serve.serving.sizes import num_candidates, texts_of
 from bert_serve.settings import EngineSettings
 
 __all__ = ["RequestLimits"]
@@ -57,7 +57,7 @@ class RequestLimits:
             raise TooManyTextsError(f"expected at most {self._settings.max_texts} {noun}, found {num_texts}")
 
     def check_unbroken(self, inputs: Sequence[SingleInput], length: int) -> None:
-        """Check a request for texts without words, of which truncation would tokenize everything.
+        """Check a request for texts without words, of which truncation would tokenize everything. Takes a moment.
 
         Args:
             inputs: the inputs.
@@ -69,13 +69,13 @@ class RequestLimits:
         tokenizer, most = self._model.tokenizer, _MAX_UNBROKEN_CHARACTERS
         if length <= most or tokenizer.windows is not None:
             return
+        side = slice(-most, None) if tokenizer.truncation_side == "left" else slice(most)
         for index, value in enumerate(inputs):
-            if num_characters([value]) > most:
-                shortened = tokenizer.shortened(as_text_input(value))
-                if (found := num_characters([shortened])) > most:
+            for text in texts_of(value):
+                if len(text) > most and len(tokenizer.shortened(TextInput(text[side])).text) == most:
                     raise TextTooLongError(
-                        f"input {index}: expected at most {most:,} characters without a boundary of words, "
-                        f"found {found:,}"
+                        f"input {index}: expected a text whose {most:,} characters that truncation keeps have the "
+                        f"{tokenizer.max_tokens} tokens that are read, found fewer, or no words, in {len(text):,}"
                     )
 
     def check_lengths(self, encoded: Sequence[EncodedInput], *, truncate: bool) -> None:
@@ -127,10 +127,17 @@ class RequestLimits:
         finally:
             self._held_bytes -= num_bytes
 
-    def check_candidates(self, outputs: Sequence[Outputs], task: Task) -> None:
-        """Raise `AnswerTooLargeError` where a request's options make decoding weigh too many candidates."""
-        if (found := num_candidates(outputs, task)) > _MAX_CANDIDATES:
+    def check_candidates(self, inputs: Sequence[EncodedInput], task: Task, options: Collection[str]) -> None:
+        """Raise `AnswerTooLargeError` where a request's options make decoding weigh too many candidates.
+
+        Args:
+            inputs: the tokenized inputs.
+            task: the task with the options.
+            options: names of the options that the request has.
+        """
+        given = sorted({"top_k", "n_best", "candidates"}.intersection(options))
+        if given and (found := num_candidates(inputs, task)) > _MAX_CANDIDATES:
             raise AnswerTooLargeError(
-                f"expected options by which at most {_MAX_CANDIDATES:,} candidates are weighed, found {found:,}; ask "
-                "for fewer of each text, or send fewer texts"
+                f"{', '.join(given)}: expected at most {_MAX_CANDIDATES:,} candidates to be weighed, found {found:,}; "
+                "ask for fewer of each text, or send fewer texts"
             )

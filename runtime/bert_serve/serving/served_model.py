@@ -65,12 +65,12 @@ class ServedModel:
 
     @property
     def ready(self) -> bool:
-        """Whether the bundle is loaded, has passed its self-test, and is not broken since."""
-        return self._engine is not None and not self._engine.broken
+        """Whether the bundle is loaded and has passed its self-test."""
+        return self._engine is not None
 
     @property
     def broken(self) -> bool:
-        """Whether the model fails on every request; to start the server anew may help."""
+        """Whether the model fails on requests and on its self-test; to start the server anew may help."""
         return self._engine is not None and self._engine.broken
 
     @property
@@ -149,6 +149,10 @@ class ServedModel:
             self._metrics.reloads.inc()
             _log.info("model %r now serves the replaced bundle", self.name)
 
+    async def check_failures(self) -> None:
+        """Find out whether a model that fails on requests is broken, or works again."""
+        await asyncio.to_thread(self.engine.check_failures)
+
     def _count_failure(self, stamp: tuple[int, ...], error: Exception) -> None:
         """Plan the next attempt to load a replacement; log what is new."""
         last = self._failure if self._failure is not None and self._failure.stamp == stamp else None
@@ -209,9 +213,9 @@ class Models(Mapping[str, ServedModel]):
         return all(served.ready for served in self.values())
 
     def check_working(self) -> None:
-        """Raise `ModelBrokenError` where a model fails on every request."""
+        """Raise `ModelBrokenError` where a model fails on requests and on its self-test."""
         if broken := [name for name, served in self.items() if served.broken]:
-            raise ModelBrokenError(f"models that fail on every request: {', '.join(broken)}; the log says why")
+            raise ModelBrokenError(f"models that fail on requests and on their self-test: {', '.join(broken)}")
 
     def resolve(self, name: str | None = None) -> ServedModel:
         """Return the model of a name; where a single one is served, any name means it.

@@ -1,19 +1,25 @@
 """Sizes of the work of a request: characters, tokens, answers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from bert_runtime.batching.streaming import EncodedInput
 from bert_runtime.inputs import SingleInput
 from bert_runtime.tasks import FillMask, Outputs, QuestionAnswering, Task
 
-__all__ = ["count_tokens", "num_answers", "num_candidates", "num_characters"]
+__all__ = ["count_tokens", "num_answers", "num_candidates", "num_characters", "texts_of"]
 
 
 def num_characters(inputs: Sequence[SingleInput]) -> int:
     """Count the characters of inputs, as far as they are texts."""
-    texts: list[object] = []
-    for value in inputs:
-        texts += [value] if isinstance(value, str) else value.values() if isinstance(value, Mapping) else value
-    return sum(len(text) for text in texts if isinstance(text, str))
+    return sum(len(text) for value in inputs for text in texts_of(value))
+
+
+def texts_of(value: SingleInput) -> Iterator[str]:
+    """Yield the texts of an input."""
+    texts: Iterable[object] = [value] if isinstance(value, str) else value
+    for text in value.values() if isinstance(value, Mapping) else texts:
+        if isinstance(text, str):
+            yield text
 
 
 def count_tokens(outputs: Sequence[Outputs]) -> int:
@@ -21,13 +27,12 @@ def count_tokens(outputs: Sequence[Outputs]) -> int:
     return sum(len(window) for output in outputs for window in output.encodings)
 
 
-def num_candidates(outputs: Sequence[Outputs], task: Task) -> int:
+def num_candidates(inputs: Sequence[EncodedInput], task: Task) -> int:
     """Count the candidates that decoding weighs and makes objects of, where options say how many; else 0."""
+    windows = [window for item in inputs for window in item.windows]
     if isinstance(task, FillMask):
-        return num_answers(outputs, task) + len(outputs) * len(task.candidates)
-    if isinstance(task, QuestionAnswering):
-        return task.n_best * sum(len(output.encodings) for output in outputs)
-    return 0
+        return task.top_k * sum(map(task.num_vectors, windows)) + len(task.candidates) * len(inputs)
+    return task.n_best * len(windows) if isinstance(task, QuestionAnswering) else 0
 
 
 def num_answers(outputs: Sequence[Outputs], task: Task) -> int:

@@ -181,6 +181,12 @@ def test_unreadable_files_are_reported(tmp_path: Path) -> None:
             read_records(tmp_path / name)
 
 
+def test_parquet_is_pointed_to_batch(tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").touch()
+    with pytest.raises(DataError, match=r"; Parquet is read by bert-export batch$"):
+        read_records(tmp_path / "x.parquet")
+
+
 @pytest.mark.parametrize("name", ["data.xml", "data", "data.gz", "data.csv.zip", ".csv"])
 def test_unknown_extensions_are_an_error(tmp_path: Path, name: str) -> None:
     formats = ".jsonl, .csv, .tsv, .txt, .md, .conll, .conllu, .json (or one of these with .gz)"
