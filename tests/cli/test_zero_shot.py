@@ -77,6 +77,10 @@ def test_files_and_stdin(run: Run, nli_bundle: Path, tmp_path: Path) -> None:
         (["--hypothesis-template", "{}"], "--hypothesis-template and --multi-label need --candidate-labels"),
         (["--candidate-labels", "a,b", "--pair", "x"], "give either --candidate-labels or --pair or --question"),
         (["--candidate-labels", "a,b", "--question", "x"], "give either --candidate-labels or --pair or --question"),
+        (
+            ["--candidate-labels", "a,b", "--top-k", "1"],
+            "give either --candidate-labels, all of which have a score, or",
+        ),
         (["--candidate-labels", "a,,b"], "expected comma-separated names"),
     ],
 )
