@@ -155,7 +155,7 @@ pretraining_options = combine(
         "dev_fraction",
         type=float,
         default=0.01,
-        help="Fraction of the tokens that is held out for evaluation: whole documents, of 200,000 tokens at most.",
+        help="Fraction of the tokens that is held out for evaluation: whole documents, about 200,000 tokens at most.",
     ),
     _setting("--eval-every", type=int, default=500, help="Steps between two evaluations."),
     _seed,

@@ -144,7 +144,7 @@ def _check_same_settings(path: Path, settings: PretrainSettings, new: NewModelSe
 @click.option("--lr", type=float, default=1e-3, show_default=True, help="Peak learning rate.")
 @click.option("--eval-every", type=int, default=500, show_default=True, help="Steps between two evaluations.")
 @click.option(
-    "--dev-share", "dev_fraction", type=float, default=0.1, show_default=True, help="Fraction of documents to hold out."
+    "--dev-share", "dev_fraction", type=float, default=0.1, show_default=True, help="Fraction of tokens to hold out."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of weights, batches and masks.")
 @click.option(

@@ -64,6 +64,7 @@ class DistilledLanguageModel(PretrainingModel):
         if self.distillation.attention_weight:
             divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), real)
             measured["attention_loss"] = MetricSum(divergence * real.sum(), real.sum())
+        self.trace.clear()  # which would keep the step's tensors, also where its backward pass runs out of memory
         return measured
 
     def loss(self, measured: dict[str, MetricSum]) -> Tensor:

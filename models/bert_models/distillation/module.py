@@ -108,6 +108,7 @@ class Distillation(FineTuning):
         if weights.attention_weight:
             divergence = attention_divergence(self.trace.attention(), self.teacher.trace.attention(), tokens)
             losses.append(weights.attention_weight * divergence)
+        self.trace.clear()  # which would keep the step's tensors, also where its backward pass runs out of memory
         return losses
 
     def _teacher_hidden(self, batch: TensorBatch, num_layers: int) -> list[Tensor]:

@@ -120,12 +120,9 @@ class Pretraining(TrainingModule):
 
     @property
     def _num_dev_batches(self) -> int:
-        """The batches that are evaluated: all, unless the shortest documents are longer than what may be held out.
-
-        A sequence is counted as half full, because those of pairs are.
-        """
-        tokens = self.settings.batch_size * self.settings.max_tokens / 2
-        return min(len(self.dev_batches), math.ceil(MAX_DEV_TOKENS / tokens))
+        """The batches that are evaluated: all, unless the documents have more tokens than are to be held out."""
+        tokens = int(self.dev_batches.cache.document_tokens[self.dev_batches.documents].sum())
+        return math.ceil(len(self.dev_batches) * min(1.0, MAX_DEV_TOKENS / tokens))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)

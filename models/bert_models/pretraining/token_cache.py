@@ -22,7 +22,8 @@ FORMAT_VERSION = 1
 """Version of the file format; part of the cache key, so that caches of other versions are not found."""
 
 MAX_DEV_TOKENS = 200_000
-"""Maximum tokens that are held out: a tenth of those that the default settings train on between two evaluations."""
+"""About how many tokens are held out at most: a tenth of those that the default settings train on between two
+evaluations."""
 
 _LAYOUT_NAME = "cache.json"
 
@@ -142,10 +143,10 @@ class TokenCache:
 def split_documents(
     document_tokens: IntArray, dev_fraction: float, seed: int, min_documents: int = 1
 ) -> tuple[IntArray, IntArray]:
-    """Split documents at random into training and held-out ones, which have at most `MAX_DEV_TOKENS` tokens.
+    """Split documents at random into training and held-out ones.
 
-    Documents of more tokens than are to be held out are trained on, unless too few others remain: then the shortest are
-    held out.
+    About `dev_fraction` of the tokens, or `MAX_DEV_TOKENS` if these are fewer, are held out: documents of no more than
+    that in random order until they have as many. Where these have less than half of it, the shortest others are added.
 
     Args:
         document_tokens: number of tokens of each document, int64 [D].
@@ -167,10 +168,14 @@ def split_documents(
             f"expected at least {2 * min_documents} documents, to hold {min_documents} out for evaluation, found "
             f"{num_documents}; check how documents are separated"
         )
-    limit = min(round(dev_fraction * int(document_tokens.sum())), MAX_DEV_TOKENS)
+    wanted = min(round(dev_fraction * int(document_tokens.sum())), MAX_DEV_TOKENS)
     order = np.random.default_rng(seed).permutation(num_documents)
-    short = order[document_tokens[order] <= limit]
-    held_out = short[document_tokens[short].cumsum() <= limit][: num_documents - min_documents]
-    if len(held_out) < min_documents:
-        held_out = order[document_tokens[order].argsort(kind="stable")][:min_documents]
+    short = order[document_tokens[order] <= wanted]
+    sizes = document_tokens[short]
+    held_out = short[sizes.cumsum() - sizes < wanted][: num_documents - min_documents]
+    others = np.setdiff1d(order, held_out)
+    for document in others[document_tokens[others].argsort(kind="stable")][: len(others) - min_documents]:
+        if len(held_out) >= min_documents and document_tokens[held_out].sum() >= wanted / 2:
+            break
+        held_out = np.append(held_out, document)
     return np.setdiff1d(order, held_out), np.sort(held_out)

@@ -37,7 +37,8 @@ def check_loss_settings(task: Task, settings: TrainSettings) -> None:
         kind += " with crf"
     raise TrainingError(
         f"{kind} does not support {' and '.join(unsupported)}; expected text-classification with problem_type "
-        "single_label, token-classification without crf, or next-sentence-prediction"
+        "single_label, token-classification without crf (a base's stays unless --no-crf is given), or "
+        "next-sentence-prediction"
     )
 
 

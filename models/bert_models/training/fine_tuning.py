@@ -105,4 +105,4 @@ def _describe_new_output(source: Checkpoint, task: Task) -> list[str]:
         return []
     labels = read_labels({**default_labels(source.config_json), **source.config_json}) or []
     shown = ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
-    return [f"starting with a new output layer: the base's is for other labels than this {task.name} model's ({shown})"]
+    return [f"starting with a new output layer: the base's labels are others than those of the rows ({shown})"]

@@ -131,14 +131,11 @@ def _task(
 
 
 def _base_settings(name: str, source: Checkpoint) -> dict[str, Any]:
-    """Return the settings that the base passes on, if it was trained for the task: see `_CONTINUED`, and BIO if off."""
+    """Return the settings that the base passes on, if it was trained for the task: see `_CONTINUED`."""
     if not source.was_trained_for(name):
         return {}
     saved = read_task_params(name, source.config_json, source.path / "config.json")
-    kept = {key: saved[key] for key in _CONTINUED.get(name, ()) if key in saved}
-    if name == TokenClassification.name and saved and is_bio(read_labels(source.config_json) or []):
-        return kept if saved.get("bio") else {**kept, "bio": False}  # checkpoints name it where it is on
-    return kept
+    return {key: saved[key] for key in _CONTINUED.get(name, ()) if key in saved}
 
 
 def _follows_bio(records: Sequence[Record], progress: Callable[[str], None]) -> bool:

@@ -31,7 +31,7 @@ from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["describe_environment", "describe_run", "prepare_run", "resumed_precision", "start_run", "write_checkpoint"]
 
-_LATER_SETTINGS: dict[str, Any] = {"dropout": None, "freeze_embeddings": False, "metric": None}
+_LATER_SETTINGS: dict[str, Any] = {"dropout": None, "freeze_embeddings": False}
 """Settings that states of earlier versions lack, and what they did."""
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.optim import AdamW, Optimizer
 
@@ -76,7 +77,8 @@ def number_by_module(state: Mapping[str, Any], optimizer: Optimizer, module: nn.
     """Return the state of an optimizer with the numbers that its parameters have in the module, not in its groups.
 
     Lightning saves and reads the state of sharded parameters (FSDP) in this way, while torch reads parameters by their
-    positions in groups, whatever their numbers. So a run can be resumed sharded or not.
+    positions in groups, whatever their numbers. So a run can be resumed sharded or not. Parameters that had no gradient
+    yet get the state that AdamW starts with, which is expected of all.
     """
     numbers = {id(parameter): number for number, parameter in enumerate(module.parameters())}
     renumbered: dict[int, int] = {}
@@ -85,7 +87,12 @@ def number_by_module(state: Mapping[str, Any], optimizer: Optimizer, module: nn.
         in_module = [numbers[id(parameter)] for parameter in group["params"]]
         renumbered |= zip(saved["params"], in_module, strict=True)
         groups.append({**saved, "params": in_module})
-    return {"state": {renumbered[number]: value for number, value in state["state"].items()}, "param_groups": groups}
+    values = {renumbered[number]: value for number, value in state["state"].items()}
+    for number, parameter in enumerate(module.parameters()):
+        if number in renumbered.values() and number not in values:
+            moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+            values[number] = {"step": torch.tensor(0.0), **moments}
+    return {"state": values, "param_groups": groups}
 
 
 def _split_by_decay(parameters: list[nn.Parameter], weight_decay: float) -> list[dict[str, Any]]:

@@ -152,6 +152,7 @@ def run_training(
             run = _load_run(build_setup, files, settings, report_progress)
             setup = run.setup
             data_identity = {**setup.identity, **files.identity(run.rows), "base": _base_identity(setup.source)}
+            data_identity["metric"] = selected_metric(setup.task, run.dev.examples, settings)  # not only what was given
             identity = run_identity(setup.task, settings, process_group.world_size, data_identity)
         precision = process_group.from_rank_zero(
             lambda: prepare_run(

@@ -78,7 +78,7 @@ def check_output(output: Path, *, resume: bool, force: bool) -> None:
         raise TrainingError(f"{output}: exists and was not written by a training run; choose another output folder")
     if not (resume or force):
         raise TrainingError(f"{output}: a trained checkpoint is already there; replace it with --force")
-    if unowned := unowned_files(output, _CHECKPOINT_FILES):
+    if not resume and (unowned := unowned_files(output, _CHECKPOINT_FILES)):  # a run keeps them, see keep_unowned_files
         raise TrainingError(
             f"{output}: besides what a training run writes there is also {', '.join(unowned)}, which would be lost; "
             "move that elsewhere first"
@@ -89,15 +89,25 @@ def keep_unowned_files(output: Path, folder: Path) -> None:
     """Give `folder`, the finished checkpoint, what somebody else has put into `output` while the run trained.
 
     Files are links to the same data where the file system has them, and stay in `output` until it is replaced.
+
+    Raises:
+        TrainingError: a file cannot be read.
     """
     if not output.is_dir():
         return
     for name in unowned_files(output, _CHECKPOINT_FILES):
         source, target = output / name, folder / name
-        if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target, symlinks=True, copy_function=_link_or_copy)
-        else:
-            _link_or_copy(source, target)
+        try:
+            if source.is_dir() and not source.is_symlink():
+                shutil.copytree(source, target, symlinks=True, copy_function=_link_or_copy)
+            else:
+                _link_or_copy(source, target)
+        except OSError as error:  # of `copytree`, shutil.Error is one
+            if os.path.lexists(source):  # and has not vanished meanwhile, as an editor's files do
+                raise TrainingError(
+                    f"{source}: is in the folder of the run, and cannot be kept: {error}; move it elsewhere, and go on "
+                    "with --resume"
+                ) from None
 
 
 def _link_or_copy(source: str | Path, target: str | Path) -> None:

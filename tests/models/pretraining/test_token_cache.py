@@ -149,12 +149,14 @@ def test_documents_are_split_by_seed() -> None:
 
 def test_tokens_are_held_out_up_to_a_maximum_in_short_documents() -> None:
     tokens = np.random.default_rng(0).integers(10, 5_000, 10_000)
-    tokens[7] = MAX_DEV_TOKENS  # as long as all that may be held out
+    tokens[7] = MAX_DEV_TOKENS + 1  # longer than all that is to be held out
     train, dev = split_documents(tokens, 0.1, seed=0)
-    assert 0.95 * MAX_DEV_TOKENS < tokens[dev].sum() <= MAX_DEV_TOKENS
+    assert MAX_DEV_TOKENS <= tokens[dev].sum() < MAX_DEV_TOKENS + 5_000
     assert np.array_equal(np.sort([*train, *dev]), np.arange(len(tokens)))
     few = np.array([50_000, 900, 60_000, 40_000])
     assert [split_documents(few, 0.01, seed)[1].tolist() for seed in range(4)] == [[1]] * 4
+    few[1] = 3  # what stands before the first document, say: the next longer one tells something
+    assert [split_documents(few, 0.01, seed)[1].tolist() for seed in range(4)] == [[1, 3]] * 4
     # None is short enough.
     large = np.array([60_000_000, 50_000_000, 40_000_000])
     assert [split_documents(large, 0.01, seed)[1].tolist() for seed in range(4)] == [[2]] * 4

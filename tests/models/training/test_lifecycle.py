@@ -1,5 +1,6 @@
 """Resume an interrupted run: with its own settings only."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +54,47 @@ def test_files_put_into_the_output_while_a_run_trains_stay(classifier_checkpoint
     assert (out / "link").readlink() == Path("missing")
     assert not (out / "training").exists()
     assert (out / "model.safetensors").is_file()
+
+
+def test_a_file_that_cannot_be_kept_ends_the_run_with_its_state(
+    classifier_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it is moved, `resume` has only the checkpoint to write."""
+    (data := tmp_path / "rows.csv").write_text("text,label\nmy card,a\nrain,b\n")
+    out, settings = tmp_path / "out", TrainSettings(epochs=1, precision="fp32")
+
+    def write_todo(stage: str) -> None:
+        if stage.startswith("writing the checkpoint"):
+            (out / "todo.txt").write_text("todo")
+
+    def refuse(*given: Any, **options: Any) -> None:
+        raise PermissionError("not yours")
+
+    def train(**options: Any) -> None:
+        fine_tune("text-classification", classifier_checkpoint, data, data, out, settings, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bert_models.training.run_dir._link_or_copy", refuse)
+        with pytest.raises(TrainingError, match=r"todo\.txt: .* cannot be kept: not yours; move it elsewhere"):
+            train(progress=write_todo)
+    assert (out / "training" / LAST_NAME).is_file()
+    train(resume=True)
+    assert (out / "todo.txt").read_text() == "todo"
+    assert (out / "model.safetensors").is_file()
+
+
+def test_a_run_that_selects_by_another_metric_is_another_one(classifier_checkpoint: Path, tmp_path: Path) -> None:
+    (data := tmp_path / "rows.csv").write_text("text,label\nmy card,a\nrain,b\n")
+    out, settings = tmp_path / "out", TrainSettings(epochs=1, precision="fp32")
+
+    def stop(stage: str) -> None:
+        if stage.startswith("writing the checkpoint"):
+            raise TrainingError("stopped")
+
+    with pytest.raises(TrainingError, match=r"^stopped$"):
+        fine_tune("text-classification", classifier_checkpoint, data, data, out, settings, progress=stop)
+    other = replace(settings, metric="macro_f1")
+    with pytest.raises(TrainingError, match="metric was 'accuracy', is now 'macro_f1'"):
+        fine_tune("text-classification", classifier_checkpoint, data, data, out, other, resume=True)
+    named = replace(settings, metric="accuracy")  # the same one, by name
+    fine_tune("text-classification", classifier_checkpoint, data, data, out, named, resume=True)

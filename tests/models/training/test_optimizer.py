@@ -14,7 +14,7 @@ from bert_models import (
     load_model,
     open_checkpoint,
 )
-from bert_models.training.optimizer import linear_schedule, parameter_groups
+from bert_models.training.optimizer import linear_schedule, number_by_module, parameter_groups
 from bert_runtime.tasks import (
     TextClassification,
     TokenClassification,
@@ -89,3 +89,17 @@ def test_crf_keeps_its_own_rate(toy_config: EncoderConfig) -> None:
     *_, chain = parameter_groups(model, 0.01, 1e-4, 0.9)
     assert [p.shape for p in chain["params"]] == [(4, 2)]
     assert (chain["lr"], chain["weight_decay"]) == (1e-2, 0)
+
+
+def test_states_are_numbered_by_the_module_and_parameters_without_gradients_have_one() -> None:
+    module = torch.nn.ModuleDict({"norm": torch.nn.LayerNorm(2), "used": torch.nn.Linear(2, 2)})
+    module["unused"] = torch.nn.Linear(2, 3, bias=False)
+    optimizer = torch.optim.AdamW(parameter_groups(module, 0.01))  # matrices first
+    module["used"](module["norm"](torch.randn(4, 2))).sum().backward()
+    optimizer.step()
+    numbered = number_by_module(optimizer.state_dict(), optimizer, module)
+    shapes = [tuple(parameter.shape) for parameter in module.parameters()]
+    assert [tuple(numbered["state"][number]["exp_avg"].shape) for number in range(len(shapes))] == shapes
+    assert [int(numbered["state"][number]["step"]) for number in range(len(shapes))] == [1, 1, 1, 1, 0]
+    optimizer.load_state_dict(numbered)
+    assert all(optimizer.state[p]["exp_avg"].shape == p.shape for p in module.parameters())

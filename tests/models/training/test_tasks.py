@@ -172,7 +172,7 @@ def test_new_output_layer_for_other_labels_is_reported(classifier_checkpoint: Pa
         "text-classification", classifier_checkpoint, file, file, tmp_path / "out", settings, progress=lines.append
     )
     assert (
-        "starting with a new output layer: the base's is for other labels than this text-classification model's "
+        "starting with a new output layer: the base's labels are others than those of the rows "
         "(greeting, farewell, question)"
     ) in lines
 
