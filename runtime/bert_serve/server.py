@@ -34,6 +34,9 @@ _KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open: longer than the 60 s of usual load balancers, which would otherwise
 send a request into a connection that is being closed."""
 
+_START_S = 60
+"""Seconds that a worker has to load its models before it takes the place of another one, after SIGHUP. A judgement."""
+
 _CONNECT_S = 1.0
 """Seconds for a connection to a Unix socket: a server whose queue of connections is full listens, too. A judgement."""
 
@@ -80,6 +83,7 @@ def run_server(
         "server_header": False,
         "timeout_keep_alive": _KEEP_ALIVE_S,
         "timeout_graceful_shutdown": round(drain_s),
+        "timeout_worker_healthcheck": _START_S,
     }
     configure_logs(log_level)
     if not settings.api_keys and uds is None and not _is_loopback(host):

@@ -6,6 +6,7 @@ import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -168,3 +169,25 @@ def test_batch_writes_the_model_beside_the_label(
     (path,) = (tmp_path / "answers").glob("*.parquet")
     rows = parquet.read_table(path).to_pylist()
     assert [(row["label"], row["model"]) for row in rows] == [(result["label"], result["model"]) for result in expected]
+
+
+@pytest.mark.parametrize("name", ["small", "large"])
+def test_a_cascade_is_broken_where_one_of_its_models_fails_on_its_self_test(
+    name: str, cascade: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(cascade, EngineSettings(load_options={"threads": 1}), "both", Metrics())
+    assert isinstance(engine, CascadeEngine)
+    part = engine if name == "small" else engine._large
+    try:
+        part._worker.num_failures = 9
+        engine.check_failures()
+        assert not engine.broken
+        with monkeypatch.context() as patch:
+            patch.setattr(part._tested, "run_encodings", Mock(side_effect=RuntimeError("the GPU is lost")))
+            part._worker.num_failures = 9
+            engine.check_failures()
+            assert engine.broken
+        engine.check_failures()
+        assert not engine.broken
+    finally:
+        engine.close()

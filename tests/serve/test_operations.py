@@ -5,6 +5,7 @@ import contextlib
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from fastapi import FastAPI
@@ -204,7 +205,8 @@ def test_outputs_that_would_fill_the_memory_are_refused(
 def test_probes_fail_while_a_model_fails_on_requests_and_on_its_self_test(
     start_client: StartClient, embedding_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = start_client({"toy": embedding_bundle})
+    monkeypatch.setattr("bert_serve.http.app._CHECK_S", 3600)  # the test looks itself
+    client = start_client({"toy": embedding_bundle, "other": embedding_bundle}, reload_s=None)
     app: Any = client.app
     served = app.state.models["toy"]
     probes = ("/health", "/live", "/v2/health/ready", "/v2/health/live", "/v2/models/toy/ready")
@@ -214,20 +216,22 @@ def test_probes_fail_while_a_model_fails_on_requests_and_on_its_self_test(
 
     def statuses_after_requests(num_requests: int) -> set[int]:
         for _ in range(num_requests):
-            client.post("/embed", json={"inputs": "hello"})
+            client.post("/embed?model=toy", json={"inputs": "hello"})
         client.portal.call(served.check_failures)  # type: ignore[union-attr] # inside a `with`
         return {client.get(path).status_code for path in probes}
 
     with monkeypatch.context() as patch:
-        patch.setattr(served.model, "run_encodings", fail)
-        patch.setattr(served.engine, "_check_self_test", lambda: None)
+        patch.setattr(served.engine._worker, "_model", Mock(run_encodings=fail))
         assert statuses_after_requests(9) == {200}  # the self-test passes: it was the requests
-        patch.setattr(served.engine, "_check_self_test", fail)
-        assert statuses_after_requests(2) == {200}
-        assert statuses_after_requests(1) == {503}
-        assert "on their self-test: toy" in client.get("/health").text
-        assert statuses_after_requests(0) == {503}
-    assert statuses_after_requests(0) == {200}
+    for num_requests in (0, 1):  # the self-test, or a request tells that the model works again
+        with monkeypatch.context() as patch:
+            patch.setattr(served.model, "run_encodings", fail)
+            assert statuses_after_requests(2) == {200}
+            assert statuses_after_requests(1) == {503}
+            assert "model 'toy' fails on requests, and on its self-test" in client.get("/health").text
+            assert statuses_after_requests(0) == {503}
+            assert client.get("/v2/models/other/ready").status_code == 200
+        assert statuses_after_requests(num_requests) == {200}
 
 
 def test_a_mounted_application_has_its_paths_below_its_own(embedding_bundle: Path) -> None:

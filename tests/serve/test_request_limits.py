@@ -39,6 +39,22 @@ def test_a_long_text_without_words_is_refused(embedding_client: TestClient) -> N
     assert embedding_client.post("/embed", json={"inputs": "my card " * 99 + "a" * 300_001}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("/predict?model=text-classification", {"inputs": ["my card " * 99 + "a" * 300_001, "hello"]}),
+        ("/rerank?model=reranker", {"query": "hello", "texts": ["a" * 1_000_001]}),
+    ],
+)
+def test_long_texts_without_words_are_refused_in_pairs(route: str, body: Any, tasks_client: TestClient) -> None:
+    assert tasks_client.post(route, json=body).status_code in (413, 422)
+
+
+def test_documents_without_words_are_cut_where_a_request_says_how_much_is_read(tasks_client: TestClient) -> None:
+    body = {"model": "reranker", "query": "hello", "documents": ["a" * 400_000, "my card"], "max_tokens_per_doc": 10**9}
+    assert len(tasks_client.post("/v1/rerank", json=body).json()["results"]) == 2
+
+
 def test_outputs_in_progress_have_a_limit_together(
     embedding_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

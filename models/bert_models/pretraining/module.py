@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -118,7 +119,7 @@ class Pretraining(TrainingModule):
         """Return this process's share of the dev batches, with the same masks in every evaluation."""
         return batch_loader(self.dev_batches, self.process_group.shard_indices(self._num_dev_batches))
 
-    @property
+    @cached_property
     def _num_dev_batches(self) -> int:
         """The batches that are evaluated: all, unless the documents have more tokens than are to be held out."""
         tokens = int(self.dev_batches.cache.document_tokens[self.dev_batches.documents].sum())

@@ -146,7 +146,8 @@ def split_documents(
     """Split documents at random into training and held-out ones.
 
     About `dev_fraction` of the tokens, or `MAX_DEV_TOKENS` if these are fewer, are held out: documents of no more than
-    that in random order until they have as many. Where these have less than half of it, the shortest others are added.
+    that in random order until they have as many. Where these have less than half of it, the shortest other is added,
+    unless it is longer than `MAX_DEV_TOKENS`; and as many as `min_documents` wants.
 
     Args:
         document_tokens: number of tokens of each document, int64 [D].
@@ -175,7 +176,8 @@ def split_documents(
     held_out = short[sizes.cumsum() - sizes < wanted][: num_documents - min_documents]
     others = np.setdiff1d(order, held_out)
     for document in others[document_tokens[others].argsort(kind="stable")][: len(others) - min_documents]:
-        if len(held_out) >= min_documents and document_tokens[held_out].sum() >= wanted / 2:
+        is_enough = document_tokens[held_out].sum() >= wanted / 2 or document_tokens[document] > MAX_DEV_TOKENS
+        if len(held_out) >= min_documents and is_enough:
             break
         held_out = np.append(held_out, document)
     return np.setdiff1d(order, held_out), np.sort(held_out)

@@ -15,7 +15,10 @@ from bert_models.training.distributed.sharding import shard_module
 from bert_models.training.optimizer import adamw, linear_schedule, number_by_module
 from bert_models.training.settings import OptimizationSettings
 
-__all__ = ["TrainingModule"]
+__all__ = ["STATE_VERSION", "TrainingModule"]
+
+STATE_VERSION = 1
+"""Version of the states that runs save; a run goes on with those of its own alone."""
 
 
 class TrainingModule(pl.LightningModule):
@@ -50,6 +53,7 @@ class TrainingModule(pl.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Save logs and history, and what identifies the run; number the optimizer's parameters as FSDP does."""
         checkpoint |= {"rows": self.rows, "history": self.history, "precision": self.precision, "run": self.identity}
+        checkpoint["version"] = STATE_VERSION
         if "optimizer_states" in checkpoint and not self.process_group.is_sharded:
             pairs = zip(checkpoint["optimizer_states"], self.trainer.optimizers, strict=True)
             checkpoint["optimizer_states"] = [number_by_module(state, optimizer, self) for state, optimizer in pairs]

@@ -10,7 +10,7 @@ from torch import nn
 
 from bert_models.errors import TrainingError
 from bert_models.files import write_json
-from bert_models.training.base_module import TrainingModule
+from bert_models.training.base_module import STATE_VERSION, TrainingModule
 from bert_models.training.distributed.placement import Placement
 from bert_models.training.distributed.process_group import ProcessGroup, join_processes, no_progress
 from bert_models.training.logs import finish_logs
@@ -30,9 +30,6 @@ from bert_runtime.bundle.atomic_folders import atomic_replace_dir
 from bert_runtime.machine import available_cores, describe, installed_versions
 
 __all__ = ["describe_environment", "describe_run", "prepare_run", "resumed_precision", "start_run", "write_checkpoint"]
-
-_LATER_SETTINGS: dict[str, Any] = {"dropout": None, "freeze_embeddings": False}
-"""Settings that states of earlier versions lack, and what they did."""
 
 
 @contextmanager
@@ -107,13 +104,18 @@ def resumed_precision(state: Path, identity: Mapping[str, Any]) -> ChosenPrecisi
     path = state / LAST_NAME
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        before, precision = saved["run"], saved["precision"]
+        before, precision, version = saved["run"], saved["precision"], saved.get("version")
     except Exception as error:
         raise TrainingError(f"{path}: cannot be read: {error}; start over with --force") from None
+    if version != STATE_VERSION:
+        raise TrainingError(
+            f"{path}: expected the state of a run of this version, found one of another; resume it with "
+            "that, or start over with --force"
+        )
     differences = [
         f"{key} was {before.get(key)!r}, is now {identity.get(key)!r}"
         for key in dict.fromkeys((*identity, *before))  # either may have a key alone, such as a schedule of pruning
-        if before.get(key, _LATER_SETTINGS.get(key)) != identity.get(key)
+        if before.get(key) != identity.get(key)
     ]
     if differences:
         raise TrainingError(

@@ -89,7 +89,7 @@ def number_by_module(state: Mapping[str, Any], optimizer: Optimizer, module: nn.
         groups.append({**saved, "params": in_module})
     values = {renumbered[number]: value for number, value in state["state"].items()}
     for number, parameter in enumerate(module.parameters()):
-        if number in renumbered.values() and number not in values:
+        if parameter.requires_grad and number not in values:
             moments = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
             values[number] = {"step": torch.tensor(0.0), **moments}
     return {"state": values, "param_groups": groups}

@@ -164,9 +164,9 @@ def _add_model_routes(prefix: str, find: Callable[..., Awaitable[ServedModel]]) 
         summary="Ready: the model is loaded and has passed its self-test",
         responses=example_answer({"name": "minilm", "ready": True}),
     )
-    async def model_ready(served: Annotated[ServedModel, Depends(find)], request: Request) -> Response:
+    async def model_ready(served: Annotated[ServedModel, Depends(find)]) -> Response:
         """Answer 200 once the model is loaded and has passed its self-test, 503 before."""
-        request.app.state.models.check_working()
+        served.check_working()
         if not served.ready:
             raise ModelNotReadyError(f"model {served.name!r} is being loaded; try again")
         return JSONResponse({"name": served.name, "ready": True})

@@ -83,10 +83,13 @@ class CascadeEngine(Engine):
             return self._cascade.encode_for_large(encoded)
         return await asyncio.to_thread(self._cascade.encode_for_large, encoded)
 
+    @property
+    def broken(self) -> bool:
+        return super().broken or self._large.broken
+
     def check_failures(self) -> None:
         super().check_failures()
         self._large.check_failures()
-        self.broken = self.broken or self._large.broken
 
     def close(self) -> None:
         super().close()

@@ -77,7 +77,7 @@ class Engine:
     """
 
     def __init__(self, model: Model, settings: EngineSettings, metrics: ModelMetrics) -> None:
-        self.model = model
+        self.model = self._tested = model
         """The loaded model."""
         self._settings = settings
         self.limits = RequestLimits(model, settings)
@@ -93,8 +93,7 @@ class Engine:
             settings.max_queue_ms / 1e3,
             metrics.queue_tokens.set,
         )
-        self.broken = False
-        """Whether the model failed on requests and on its self-test since, such as on a lost GPU."""
+        self._broken = False
         self._tokens_per_character = _TOKENS_PER_CHARACTER
         self._worker = Worker(self.model, self.queue, metrics.joined.observe)
         self.zero_shot_classifier: Callable[..., ZeroShotClassifier] = lru_cache(_LABEL_SETS)(
@@ -103,10 +102,10 @@ class Engine:
         """Makes a `ZeroShotClassifier` of the model; those of recent label sets have their hypotheses tokenized."""
 
     def _check_self_test(self) -> None:
-        manifest, variant = self.model.manifest, self.model.variant
+        manifest, variant = self._tested.manifest, self._tested.variant
         assert manifest is not None, "a loaded bundle has a manifest"
         assert variant is not None, "a loaded bundle has a variant"
-        check = self_test(self.model, manifest, variant)
+        check = self_test(self._tested, manifest, variant)
         if not check.passed:
             raise BundleError(f"{check.name} failed: {check.detail}; run bert-export verify on the bundle")
 
@@ -258,18 +257,24 @@ class Engine:
             return await asyncio.to_thread(lambda: list(map(task.decode, outputs)))
         return list(map(task.decode, outputs))
 
+    @property
+    def broken(self) -> bool:
+        """Whether the model failed on requests and on its self-test since, such as on a lost GPU."""
+        return self._broken
+
     def check_failures(self) -> None:
         """Run the self-test again where the model has failed on requests, to tell whether the fault is theirs."""
-        if self._worker.num_failures < _SUSPICIOUS_FAILURES:
+        if self._worker.num_failures < _SUSPICIOUS_FAILURES:  # or a request has succeeded since
+            self._broken = False
             return
         try:
             self._check_self_test()
         except Exception as error:  # of a driver, too
-            if not self.broken:
+            if not self._broken:
                 _log.critical("the model fails on requests, and on its self-test: %s", error)
-            self.broken = True
+            self._broken = True
         else:
-            self.broken, self._worker.num_failures = False, 0
+            self._broken, self._worker.num_failures = False, 0
 
     def close(self) -> None:
         """Accept no more work; what waits is still done, by a thread that then ends."""

@@ -8,7 +8,9 @@ from bert_runtime.errors import InputError
 from bert_runtime.numerics import FloatArray, sigmoid
 from bert_runtime.ranking import query_pairs, relevance_logits
 from bert_runtime.tokenization import TextTokenizer
+from bert_runtime.tokenization.text_tokenizer import MAX_WINDOWED_CHARACTERS
 from bert_serve.serving.caller import Caller
+from bert_serve.serving.request_limits import MAX_UNBROKEN_CHARACTERS
 from bert_serve.serving.served_model import ServedModel
 from bert_serve.serving.sizes import count_tokens
 
@@ -74,10 +76,13 @@ def _about(texts: Sequence[str], max_tokens: int | None) -> Sequence[str]:
 
 def _shorten(texts: Sequence[str], max_tokens: int, tokenizer: TextTokenizer) -> list[str]:
     """Return texts without what follows their first `max_tokens` tokens."""
+    # A text without words would be tokenized whole.
+    most = MAX_UNBROKEN_CHARACTERS if tokenizer.windows is None else MAX_WINDOWED_CHARACTERS
     shortened = []
     for text in texts:
+        start = text[:most]
         try:
-            shortened.append(text[: tokenizer.end_of_tokens(text, max_tokens)])
+            shortened.append(start[: tokenizer.end_of_tokens(start, max_tokens)])
         except InputError:  # the engine says what is wrong with it, and which one it is
             shortened.append(text)
     return shortened

@@ -1,5 +1,6 @@
 """Limits of a request: how much it may ask for before, while and after its texts are tokenized."""
 
+import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from bert_serve.errors import AnswerTooLargeError, QueueFullError, TextTooLongEr
 from bert_serve.serving.sizes import num_candidates, texts_of
 from bert_serve.settings import EngineSettings
 
-__all__ = ["RequestLimits"]
+__all__ = ["MAX_UNBROKEN_CHARACTERS", "RequestLimits"]
 
 _MAX_OUTPUT_BYTES = 1 << 28
 """Raw outputs of a request: scores of 2,200 masks, or sparse embeddings of 2,200 texts. A judgement."""
@@ -25,8 +26,11 @@ _MAX_HELD_BYTES = 1 << 29
 _MAX_CANDIDATES = 50_000
 """Candidates of a request that names how many it wants. A judgement."""
 
-_MAX_UNBROKEN_CHARACTERS = 300_000
+MAX_UNBROKEN_CHARACTERS = 300_000
 """Characters of a text that truncation has to tokenize, since it has no boundaries of words to cut at. A judgement."""
+
+
+_UNBROKEN = re.compile(rf"\S{{{MAX_UNBROKEN_CHARACTERS}}}")
 
 
 class RequestLimits:
@@ -66,13 +70,16 @@ class RequestLimits:
         Raises:
             TextTooLongError: such a text is too long. For what is read in windows, the tokenizer has a limit.
         """
-        tokenizer, most = self._model.tokenizer, _MAX_UNBROKEN_CHARACTERS
+        tokenizer, most = self._model.tokenizer, MAX_UNBROKEN_CHARACTERS
         if length <= most or tokenizer.windows is not None:
             return
         side = slice(-most, None) if tokenizer.truncation_side == "left" else slice(most)
         for index, value in enumerate(inputs):
             for text in texts_of(value):
-                if len(text) > most and len(tokenizer.shortened(TextInput(text[side])).text) == most:
+                if len(text) <= most:
+                    continue
+                is_undecided = len(tokenizer.shortened(TextInput(text[side])).text) == most
+                if is_undecided or (not isinstance(value, str) and _UNBROKEN.search(text)):  # of pairs, more is counted
                     raise TextTooLongError(
                         f"input {index}: expected a text whose {most:,} characters that truncation keeps have the "
                         f"{tokenizer.max_tokens} tokens that are read, found fewer, or no words, in {len(text):,}"

@@ -73,6 +73,11 @@ class ServedModel:
         """Whether the model fails on requests and on its self-test; to start the server anew may help."""
         return self._engine is not None and self._engine.broken
 
+    def check_working(self) -> None:
+        """Raise `ModelBrokenError` where the model is broken."""
+        if self.broken:
+            raise ModelBrokenError(f"model {self.name!r} fails on requests, and on its self-test; the log says why")
+
     @property
     def engine(self) -> Engine:
         """The engine; raise `ModelNotReadyError` before it is loaded."""
@@ -213,9 +218,9 @@ class Models(Mapping[str, ServedModel]):
         return all(served.ready for served in self.values())
 
     def check_working(self) -> None:
-        """Raise `ModelBrokenError` where a model fails on requests and on its self-test."""
-        if broken := [name for name, served in self.items() if served.broken]:
-            raise ModelBrokenError(f"models that fail on requests and on their self-test: {', '.join(broken)}")
+        """Raise `ModelBrokenError` where a model is broken."""
+        for served in self.values():
+            served.check_working()
 
     def resolve(self, name: str | None = None) -> ServedModel:
         """Return the model of a name; where a single one is served, any name means it.

@@ -160,6 +160,8 @@ def test_tokens_are_held_out_up_to_a_maximum_in_short_documents() -> None:
     # None is short enough.
     large = np.array([60_000_000, 50_000_000, 40_000_000])
     assert [split_documents(large, 0.01, seed)[1].tolist() for seed in range(4)] == [[2]] * 4
+    large[0] = 3
+    assert [split_documents(large, 0.01, seed)[1].tolist() for seed in range(4)] == [[0]] * 4
     assert split_documents(np.array([9, 3, 5, 4]), 0.01, 0, min_documents=2)[1].tolist() == [1, 3]
 
 

@@ -9,11 +9,16 @@ import torch
 
 from bert_models import TrainingError
 from bert_models.training import TrainSettings, fine_tune
+from bert_models.training.base_module import STATE_VERSION
 from bert_models.training.lifecycle import resumed_precision
 from bert_models.training.run_dir import LAST_NAME
 
 WHOLE = {"seed": 0, "dropout": None}
 PRUNED = {**WHOLE, "token_pruning": "2:0.5"}
+
+
+def save_state(folder: Path, identity: dict[str, Any]) -> None:
+    torch.save({"run": identity, "precision": "fp32", "version": STATE_VERSION}, folder / LAST_NAME)
 
 
 @pytest.mark.parametrize(
@@ -23,17 +28,16 @@ PRUNED = {**WHOLE, "token_pruning": "2:0.5"}
 def test_run_with_token_pruning_goes_on_with_the_same_schedule_only(
     before: dict[str, Any], now: dict[str, Any], difference: str, tmp_path: Path
 ) -> None:
-    torch.save({"run": before, "precision": "fp32"}, tmp_path / LAST_NAME)
+    save_state(tmp_path, before)
     with pytest.raises(TrainingError, match=f"the interrupted run was another one: token_pruning {difference}; resume"):
         resumed_precision(tmp_path, now)
     assert resumed_precision(tmp_path, before).name == "fp32"
 
 
-def test_state_without_a_later_setting_goes_on_with_its_default_only(tmp_path: Path) -> None:
-    torch.save({"run": {"seed": 0}, "precision": "fp32"}, tmp_path / LAST_NAME)
-    assert resumed_precision(tmp_path, WHOLE).name == "fp32"
-    with pytest.raises(TrainingError, match=r"dropout was None, is now 0\.5"):
-        resumed_precision(tmp_path, {**WHOLE, "dropout": 0.5})
+def test_states_of_other_versions_are_refused(tmp_path: Path) -> None:
+    torch.save({"run": WHOLE, "precision": "fp32"}, tmp_path / LAST_NAME)
+    with pytest.raises(TrainingError, match="expected the state of a run of this version, found one of"):
+        resumed_precision(tmp_path, WHOLE)
 
 
 def test_files_put_into_the_output_while_a_run_trains_stay(classifier_checkpoint: Path, tmp_path: Path) -> None:
