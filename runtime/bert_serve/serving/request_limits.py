@@ -1,6 +1,5 @@
 """Limits of a request: how much it may ask for before, while and after its texts are tokenized."""
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -28,9 +27,6 @@ _MAX_CANDIDATES = 50_000
 
 MAX_UNBROKEN_CHARACTERS = 300_000
 """Characters of a text that truncation has to tokenize, since it has no boundaries of words to cut at. A judgement."""
-
-
-_UNBROKEN = re.compile(rf"\S{{{MAX_UNBROKEN_CHARACTERS}}}")
 
 
 class RequestLimits:
@@ -79,7 +75,8 @@ class RequestLimits:
                 if len(text) <= most:
                     continue
                 is_undecided = len(tokenizer.shortened(TextInput(text[side])).text) == most
-                if is_undecided or (not isinstance(value, str) and _UNBROKEN.search(text)):  # of pairs, more is counted
+                # Of pairs, the longer one's tokens may be counted behind what is kept.
+                if is_undecided or (not isinstance(value, str) and max(map(len, text.split()), default=0) > most):
                     raise TextTooLongError(
                         f"input {index}: expected a text whose {most:,} characters that truncation keeps have the "
                         f"{tokenizer.max_tokens} tokens that are read, found fewer, or no words, in {len(text):,}"
