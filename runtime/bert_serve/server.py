@@ -155,7 +155,7 @@ class _Supervisor(Multiprocess):
     """Workers that share a socket, which is closed before they finish their requests: new clients are refused.
 
     Those that end are replaced, but not those that are slow to answer uvicorn's pings: a worker that loads a large
-    model or tokenizes a long text may hold Python's lock for longer than uvicorn waits, which waits for each in turn.
+    model or tokenizes a long text may hold the GIL for longer than uvicorn waits, which waits for each in turn.
     """
 
     def terminate_all(self) -> None:

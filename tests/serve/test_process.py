@@ -221,7 +221,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_worker_that_ends_is_replaced_and_one_that_stalls_is_not(start: Start, embedding_bundle: Path) -> None:
-    """As one whose long text or large model takes Python's lock for longer than uvicorn's pings wait."""
+    """As one whose long text or large model takes the GIL for longer than uvicorn's pings wait."""
     process, address = start(embedding_bundle, "--workers", "2")
     stalled, killed = workers_of(process)
     os.kill(stalled, signal.SIGSTOP)

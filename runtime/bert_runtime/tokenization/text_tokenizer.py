@@ -25,7 +25,7 @@ __all__ = ["MAX_WINDOWED_CHARACTERS", "UNKNOWN_TOKENS", "TextTokenizer"]
 
 _BATCH_CALL_CHARACTERS = 10_000
 """Length of a single text from which on it is tokenized by the batch call. That starts threads, which does not pay off
-for a short text, but lets go of Python's lock meanwhile. A judgement."""
+for a short text, but lets go of the GIL meanwhile. A judgement."""
 
 MAX_WINDOWED_CHARACTERS = 1_000_000
 """Longest input of a task that reads all of a text in windows: 140 MB of memory in the tokenizer, 1,000 windows of 256

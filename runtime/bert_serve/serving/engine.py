@@ -81,7 +81,7 @@ class Engine:
         """The loaded model."""
         self._settings = settings
         self.limits = RequestLimits(model, settings)
-        """What a request may ask for."""
+        """Limits of what a request may ask for."""
         self._metrics = metrics
         self._check_self_test()
         take_tokens = _TAKEN_BATCHES * self.model.max_batch_tokens

@@ -30,7 +30,7 @@ MAX_UNBROKEN_CHARACTERS = 300_000
 
 
 class RequestLimits:
-    """What a request to a model may ask for, and what all of them hold together.
+    """Limits of what a request to a model may ask for, and of what all of them hold together.
 
     Args:
         model: the model.
