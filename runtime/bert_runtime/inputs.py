@@ -1,6 +1,6 @@
 """Inputs as callers pass them: texts and pairs of texts, one or several, and failures of single ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -16,6 +16,7 @@ __all__ = [
     "check_column",
     "check_on_error",
     "named_input",
+    "texts_of",
 ]
 
 SingleInput = str | tuple[str, str] | TextInput | Mapping[str, object]
@@ -23,6 +24,16 @@ SingleInput = str | tuple[str, str] | TextInput | Mapping[str, object]
 
 A dict may have other keys, such as a label, which are ignored.
 """
+
+
+def texts_of(value: object) -> Iterator[str]:
+    """Yield the texts of one input; none of what is no input."""
+    parts: Iterable[object] = value.values() if isinstance(value, Mapping) else ()
+    if isinstance(value, str):
+        parts = (value,)
+    elif isinstance(value, tuple | list):
+        parts = value
+    yield from (part for part in parts if isinstance(part, str))
 
 
 class Column(Protocol):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_runtime import InputError, TextInput
-from bert_runtime.inputs import as_text_input, check_column
+from bert_runtime.inputs import as_text_input, check_column, texts_of
 
 
 @pytest.mark.parametrize(
@@ -99,3 +99,15 @@ def test_what_has_no_order_is_refused(inputs: object) -> None:
 def test_arrays_of_another_dimension_are_refused(inputs: Any) -> None:
     with pytest.raises(InputError, match=f"found ndarray of {inputs.ndim} dimensions; give one column of it"):
         check_column(inputs)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a", ["a"]), (("a", "b"), ["a", "b"]), (TextInput("a"), ["a"]), (["a", None], ["a"]),
+        ({"question": "a", "context": "b", "label": 1}, ["a", "b"]), (5, []), (None, []),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_texts_of_an_input(value: object, expected: list[str]) -> None:
+    assert list(texts_of(value)) == expected

@@ -1,12 +1,12 @@
 """Results of any number of inputs, chunk by chunk and around inputs that cannot be processed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
 
 from tokenizers import Encoding
 
 from bert_runtime.errors import InputError
-from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_input, check_on_error
+from bert_runtime.inputs import InputFailure, OnError, SingleInput, as_text_input, check_on_error, texts_of
 from bert_runtime.tasks import Result, Task, TextInput
 from bert_runtime.tokenization import TextTokenizer
 from bert_runtime.tokenization.shared_pairs import encode_pairs
@@ -144,7 +144,7 @@ def read_chunk(iterator: Iterator[T]) -> tuple[list[T], Exception | None]:
     try:
         while len(chunk) < CHUNK_SIZE and num_characters < _CHUNK_CHARACTERS:
             chunk.append(next(iterator))
-            num_characters += _num_characters(chunk[-1])
+            num_characters += sum(map(len, texts_of(chunk[-1])))
     except Exception as error:  # the caller's iterator may raise anything
         return chunk, error
     return chunk, None
@@ -162,14 +162,6 @@ def divide(inputs: Iterable[T]) -> Iterator[list[T]]:
             yield chunk
     if not isinstance(end, StopIteration):
         raise end
-
-
-def _num_characters(value: Any) -> int:
-    """Return the length of a text, or of all texts of an input."""
-    if isinstance(value, str):
-        return len(value)
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple) else ()
-    return sum(map(_num_characters, parts))
 
 
 def _encode_one_by_one(

@@ -8,6 +8,7 @@ from typing import cast
 from tokenizers import Encoding, Tokenizer
 
 from bert_runtime.errors import BundleError, InputError
+from bert_runtime.inputs import texts_of
 from bert_runtime.tasks import TextInput, WindowedText
 from bert_runtime.tasks.tokens import window_overlap
 from bert_runtime.tokenization.all_tokens import Token, all_tokens
@@ -223,7 +224,7 @@ class TextTokenizer:
         try:
             self._check_windows(inputs, first)
             inputs = [self.shortened(value) for value in inputs]
-            if len(inputs) == 1 and _num_characters(inputs[0]) <= _BATCH_CALL_CHARACTERS:
+            if len(inputs) == 1 and sum(map(len, texts_of(inputs[0]))) <= _BATCH_CALL_CHARACTERS:
                 encodings = [self._tokenizer.encode(*inputs[0])]
             elif len(inputs) == 1 or self.windows is not None:
                 encodings = self._tokenizer.encode_batch([_pair_or_text(value) for value in inputs])
@@ -288,10 +289,6 @@ class TextTokenizer:
         encoding = self._tokenizer.encode("", text, add_special_tokens=False)
         overlaps = len(encoding.overflowing) * window_overlap(self.max_tokens)
         return len(encoding) + sum(map(len, encoding.overflowing)) - overlaps
-
-
-def _num_characters(value: TextInput) -> int:
-    return len(value.text) + len(value.text_pair or "")
 
 
 def _pair_or_text(value: TextInput) -> str | tuple[str, str]:

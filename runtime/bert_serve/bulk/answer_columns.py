@@ -140,7 +140,9 @@ def _storable(text: str) -> str:
 def _classification_fields(task: Task) -> list[pa.Field]:
     assert isinstance(task, TextClassification)
     model = [pa.field("model", pa.string())] if isinstance(task, CascadeTask) else []
-    if task.problem_type == "multi_label" or task.top_k is not None:
+    if task.top_k is not None:
+        return [pa.field("labels", pa.list_(pa.struct([*_LABEL, *model])))]
+    if task.problem_type == "multi_label":
         return [pa.field("labels", pa.list_(pa.struct(_LABEL))), *model]
     if task.problem_type == "regression" and len(task.labels) > 1:
         return [pa.field("scores", pa.struct([pa.field(label, pa.float32()) for label in task.labels]))]

@@ -152,15 +152,15 @@ def _read_text(
     )
     first = list(islice(rows, batch_rows))
     if not first:  # the columns that a row would have at least
-        names = dict.fromkeys((*columns.names, *(keep or ())))
-        return pa.schema([pa.field(name, pa.string()) for name in names]), iter(())
+        least = dict.fromkeys((*columns.names, *(keep or ())))
+        return pa.schema([pa.field(name, pa.string()) for name in least]), iter(())
     read = [row.values for row in first if isinstance(row, _Row)]
-    found = list(dict.fromkeys(name for row in read for name in row))
-    if not found:
+    names = list(dict.fromkeys(name for row in read for name in row))
+    if not names:
         raise DataError(f"{part.path}: expected rows, found none that can be read among the first")
-    columns.check(found, str(part.path))
+    columns.check(names, str(part.path))
     schema = pa.schema(
-        [pa.field(name, _infer_type([row.get(name) for row in read])) for name in found if is_read(name)]
+        [pa.field(name, _infer_type([row.get(name) for row in read])) for name in names if is_read(name)]
     )
     return schema, _text_rows(first, rows, schema, is_read, batch_rows)
 

@@ -49,7 +49,7 @@ class EmbeddingsRequest(BaseModel):
     )
     dimensions: StrictInt | None = Field(None, description="How many first dimensions to keep (Matryoshka models).")
     output_dtype: Literal["float", "int8", "uint8", "binary", "ubinary"] | None = Field(
-        "float", description="Number format of the vectors; `binary` and `ubinary` hold eight dimensions in a byte."
+        "float", description="Dtype of the vectors; `binary` and `ubinary` hold eight dimensions in a byte."
     )
     prompt_name: str | None = Field(
         None, description="Name of the bundle's prompt that is put in front of each text; by default the bundle's."

@@ -77,8 +77,9 @@ class Engine:
     """
 
     def __init__(self, model: Model, settings: EngineSettings, metrics: ModelMetrics) -> None:
-        self.model = self._tested = model
-        """The loaded model."""
+        self.model = model
+        """The loaded model; of a cascade, both of them."""
+        self._tested = model
         self._settings = settings
         self.limits = RequestLimits(model, settings)
         """Limits of what a request may ask for."""

@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 from bert_runtime import Model
 from bert_runtime.batching.streaming import EncodedInput
-from bert_runtime.inputs import SingleInput
+from bert_runtime.inputs import SingleInput, texts_of
 from bert_runtime.tasks import FeatureExtraction, Task, TextInput
 from bert_serve.errors import AnswerTooLargeError, QueueFullError, TextTooLongError, TooManyTextsError
-from bert_serve.serving.sizes import num_candidates, texts_of
+from bert_serve.serving.sizes import num_candidates
 from bert_serve.settings import EngineSettings
 
 __all__ = ["MAX_UNBROKEN_CHARACTERS", "RequestLimits"]
@@ -71,12 +71,13 @@ class RequestLimits:
             return
         side = slice(-most, None) if tokenizer.truncation_side == "left" else slice(most)
         for index, value in enumerate(inputs):
-            for text in texts_of(value):
+            texts = list(texts_of(value))
+            for text in texts:
                 if len(text) <= most:
                     continue
                 is_undecided = len(tokenizer.shortened(TextInput(text[side])).text) == most
                 # Of pairs, the longer one's tokens may be counted behind what is kept.
-                if is_undecided or (not isinstance(value, str) and max(map(len, text.split()), default=0) > most):
+                if is_undecided or (len(texts) > 1 and max(map(len, text.split()), default=0) > most):
                     raise TextTooLongError(
                         f"input {index}: expected a text whose {most:,} characters that truncation keeps have the "
                         f"{tokenizer.max_tokens} tokens that are read, found fewer, or no words, in {len(text):,}"
@@ -113,7 +114,12 @@ class RequestLimits:
 
     @contextmanager
     def holding(self, num_bytes: int) -> Iterator[None]:
-        """Bound the memory of raw outputs: of a request, and of all of them."""
+        """Count the raw outputs of a request while they are computed.
+
+        Raises:
+            AnswerTooLargeError: they would take more memory than those of one request may.
+            QueueFullError: with those in progress, they would take more than those of all requests may.
+        """
         most = _MAX_VECTOR_BYTES if isinstance(self._model.task, FeatureExtraction) else _MAX_OUTPUT_BYTES
         if num_bytes > most:
             raise AnswerTooLargeError(

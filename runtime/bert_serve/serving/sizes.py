@@ -1,25 +1,17 @@
 """Sizes of the work of a request: characters, tokens, answers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from bert_runtime.batching.streaming import EncodedInput
-from bert_runtime.inputs import SingleInput
+from bert_runtime.inputs import SingleInput, texts_of
 from bert_runtime.tasks import FillMask, Outputs, QuestionAnswering, Task
 
-__all__ = ["count_tokens", "num_answers", "num_candidates", "num_characters", "texts_of"]
+__all__ = ["count_tokens", "num_answers", "num_candidates", "num_characters"]
 
 
 def num_characters(inputs: Sequence[SingleInput]) -> int:
     """Count the characters of inputs, as far as they are texts."""
     return sum(len(text) for value in inputs for text in texts_of(value))
-
-
-def texts_of(value: SingleInput) -> Iterator[str]:
-    """Yield the texts of an input."""
-    texts: Iterable[object] = [value] if isinstance(value, str) else value
-    for text in value.values() if isinstance(value, Mapping) else texts:
-        if isinstance(text, str):
-            yield text
 
 
 def count_tokens(outputs: Sequence[Outputs]) -> int:

@@ -23,6 +23,8 @@ from bert_runtime import (
     TokenClassification,
 )
 from bert_runtime.bundle.manifest import Manifest
+from bert_runtime.cascade.task import CascadeTask
+from bert_runtime.tasks import Outputs, TextInput
 from bert_serve.bulk.answer_columns import answer_arrays, answer_fields
 
 from ...runtime.task_models import random_model
@@ -83,6 +85,18 @@ def random_pooled(task: Task, vocab: Path, *width: int) -> Model:
         run = model.session.run
         model.session.run = lambda batch: run(batch)[:, 0]  # type: ignore[method-assign]
     return model
+
+
+def test_labels_of_a_cascade_have_the_model_that_answered() -> None:
+    task = CascadeTask(labels=LABELS, top_k=2)
+    logits, large = np.array([1, 3, 2], np.float32), np.array([1])
+    answer = task.decode(Outputs(TextInput("a"), (), (logits, large), None))  # type: ignore[arg-type] # of no use here
+    fields = answer_fields(task, errors=False)
+    table = pa.Table.from_arrays(answer_arrays(fields, [answer]), schema=pa.schema(fields)).to_pylist()
+    assert [(label["label"], label["model"]) for label in table[0]["labels"]] == [
+        ("B-PER", "large"),
+        ("I-PER", "large"),
+    ]
 
 
 def test_several_labels_are_one_column(toy_vocab: Path) -> None:
